@@ -67,7 +67,9 @@ class HeadSet:
     def __post_init__(self) -> None:
         heads = tuple(self.heads)
         if any(not isinstance(head, Head) for head in heads):
-            raise InvalidInput("a HeadSet holds Head values; HeadSet.of() also reads text such as 'L3H7+L9H6'")
+            raise InvalidInput(
+                "a HeadSet holds Head values; HeadSet.of() also reads text such as 'L3H7+L9H6'"
+            )
         ordered = tuple(sorted(set(heads)))
         if ordered != heads:
             raise InvalidInput("a HeadSet is sorted and has no repetition; HeadSet.of() puts heads in order")
@@ -113,7 +115,9 @@ class HeadSet:
             return cls((heads,))
         if isinstance(heads, str):
             text = heads.strip()
-            parts: list[Head | str | tuple[int, int]] = [] if text in ("", "intact") else list(text.split("+"))
+            parts: list[Head | str | tuple[int, int]] = (
+                [] if text in ("", "intact") else list(text.split("+"))
+            )
         else:
             parts = list(heads)
         found = [_as_head(part) for part in parts]

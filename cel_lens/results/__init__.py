@@ -1,0 +1,21 @@
+"""Typed, frozen results and their form on disk."""
+
+from cel_lens.results.beneficial import BeneficialHeads
+from cel_lens.results.config import SearchConfig, count_subsets
+from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadGain, SubsetGain
+from cel_lens.results.outcomes import Detail, OutcomeMatrix, Outcomes
+from cel_lens.results.provenance import Provenance
+
+__all__ = [
+    "OPTIMISTIC",
+    "BeneficialHeads",
+    "Detail",
+    "GainEstimate",
+    "HeadGain",
+    "OutcomeMatrix",
+    "Outcomes",
+    "Provenance",
+    "SearchConfig",
+    "SubsetGain",
+    "count_subsets",
+]

@@ -1,0 +1,154 @@
+"""The result of a search."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cel_lens.heads import HeadSet
+from cel_lens.results.config import SearchConfig
+from cel_lens.results.gains import GainEstimate, HeadGain, SubsetGain
+from cel_lens.results.outcomes import OutcomeMatrix
+from cel_lens.results.provenance import Provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["BeneficialHeads"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeneficialHeads:
+    """Heads whose removal helped, how much, and everything needed to check it.
+
+    Attributes:
+        heads: The chosen heads; empty if no head set had a positive gain on discovery, which is an
+            ordinary result.
+        heldout: The gain of the chosen heads on examples that no choice has seen: the number to quote.
+            For an empty choice every figure is that of the intact model and the gain is 0.
+        discovery: The gain on the examples they were chosen on: optimistic.
+        screening: Every screened head, best first.
+        subsets: Every subset of the pool that was tried, best first, single heads included.
+        finalists: The best subsets as they were written down before held-out was read.
+        config: The settings of the search.
+        provenance: Model, task, versions and digests.
+        discovery_outcomes: Verdicts of all conditions on discovery.
+        heldout_outcomes: Verdicts of the intact model and of the chosen heads on held-out.
+    """
+
+    heads: HeadSet
+    heldout: GainEstimate
+    discovery: GainEstimate
+    screening: tuple[HeadGain, ...]
+    subsets: tuple[SubsetGain, ...]
+    finalists: tuple[HeadSet, ...]
+    config: SearchConfig
+    provenance: Provenance
+    discovery_outcomes: OutcomeMatrix
+    heldout_outcomes: OutcomeMatrix
+
+    @property
+    def found(self) -> bool:
+        """Whether any head set had a positive gain on discovery."""
+        return bool(self.heads.heads)
+
+    @property
+    def headline(self) -> str:
+        """The finding in one sentence."""
+        where = f"{self.provenance.model} on {self.provenance.task} ({self.provenance.protocol})"
+        if not self.found:
+            return (
+                f"No beneficial head set was found in {where}: none of {len(self.screening)} heads and "
+                f"{len(self.subsets)} subsets raised accuracy on {self.discovery.n} discovery examples."
+            )
+        held = self.heldout
+        if held.ci_low > 0:
+            verdict = "raises"
+        elif held.ci_high < 0:
+            verdict = "lowers"
+        else:
+            verdict = "does not change beyond chance"
+        return (
+            f"Removing {self.heads} {verdict} held-out accuracy of {where}: "
+            f"{100 * held.intact_accuracy:.1f}% to {100 * held.ablated_accuracy:.1f}% on {held.n} examples "
+            f"({100 * held.gain:+.1f} points, {100 * held.confidence:.0f}% interval "
+            f"{100 * held.ci_low:+.1f} to {100 * held.ci_high:+.1f}, exact McNemar p = {held.p_value:.2g})."
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each screened head, best first.
+
+        Returns:
+            Columns ``rank, head, layer, index, n, rescued, damaged, gain_points, in_pool, chosen``;
+            gains in percentage points on discovery.
+        """
+        import pandas as pd
+
+        pool = {head for subset in self.subsets if len(subset.heads) == 1 for head in subset.heads}
+        return pd.DataFrame(
+            {
+                "rank": range(1, len(self.screening) + 1),
+                "head": [str(entry.head) for entry in self.screening],
+                "layer": [entry.head.layer for entry in self.screening],
+                "index": [entry.head.index for entry in self.screening],
+                "n": [entry.n for entry in self.screening],
+                "rescued": [entry.rescued for entry in self.screening],
+                "damaged": [entry.damaged for entry in self.screening],
+                "gain_points": [100 * entry.gain for entry in self.screening],
+                "in_pool": [entry.head in pool for entry in self.screening],
+                "chosen": [entry.head in self.heads for entry in self.screening],
+            }
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write ``result.json``, ``outcomes.npz`` and ``heads.csv`` into a folder.
+
+        Args:
+            folder: Made if it does not exist; files of these names in it are replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InvalidInput: If the folder cannot be written.
+        """
+        from cel_lens.results.storage import save
+
+        return save(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> BeneficialHeads:
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            InvalidInput: If a file is missing, damaged, has unknown or missing fields, or does not fit
+                the others.
+        """
+        from cel_lens.results.storage import load
+
+        return load(folder)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{estimate.split}</td><td>{estimate.n}</td><td>{100 * estimate.intact_accuracy:.1f}</td>"
+            f"<td>{100 * estimate.ablated_accuracy:.1f}</td><td>{100 * estimate.gain:+.1f}</td>"
+            f"<td>{100 * estimate.ci_low:+.1f} to {100 * estimate.ci_high:+.1f}</td>"
+            f"<td>{estimate.p_value:.2g}</td><td>{escape(estimate.note)}</td></tr>"
+            for estimate in (self.heldout, self.discovery)
+        )
+        best = "".join(
+            f"<tr><td>{entry.heads}</td><td>{entry.rescued}</td><td>{entry.damaged}</td>"
+            f"<td>{100 * entry.gain:+.1f}</td></tr>"
+            for entry in self.screening[:5]
+        )
+        return (
+            f"<p><b>{escape(self.headline)}</b></p>"
+            "<table><thead><tr><th>panel</th><th>examples</th><th>intact %</th><th>ablated %</th>"
+            "<th>gain (points)</th><th>interval</th><th>McNemar p</th><th></th></tr></thead>"
+            f"<tbody>{rows}</tbody></table>"
+            "<table><thead><tr><th>best single heads (discovery)</th><th>rescued</th><th>damaged</th>"
+            f"<th>gain (points)</th></tr></thead><tbody>{best}</tbody></table>"
+        )

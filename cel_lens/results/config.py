@@ -1,0 +1,66 @@
+"""What a search is asked to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import comb
+
+from cel_lens.errors import InvalidInput
+
+__all__ = ["SearchConfig", "count_subsets"]
+
+_MOST_SUBSETS = 20_000
+
+
+def count_subsets(pool_size: int, max_heads: int) -> int:
+    """Number of non-empty subsets of a pool with at most ``max_heads`` heads."""
+    return sum(comb(pool_size, size) for size in range(1, max_heads + 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchConfig:
+    """The settings of one search; it only holds and checks them.
+
+    Attributes:
+        n_discovery: Examples on which heads are chosen, at least 1.
+        n_heldout: Further examples, disjoint from these, on which the frozen choice is measured, at least 1.
+        max_heads: Largest number of heads removed together, 1 to ``pool_size``.
+        pool_size: How many of the best single heads enter the joint search.
+        n_finalists: How many of the best subsets are written down when the choice is frozen.
+        layers: Screen only the heads of these layers; ``None``: all layers.
+        seed: Decides which examples form the panels.
+        batch_size: Examples run together; the intact and every ablated model use the same batches.
+
+    Raises:
+        InvalidInput: If a value lies outside its range, or the joint search would have more than
+            20,000 subsets.
+    """
+
+    n_discovery: int = 64
+    n_heldout: int = 200
+    max_heads: int = 3
+    pool_size: int = 10
+    n_finalists: int = 10
+    layers: tuple[int, ...] | None = None
+    seed: int = 0
+    batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        for name in ("n_discovery", "n_heldout", "max_heads", "pool_size", "n_finalists", "batch_size"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InvalidInput(f"{name} is a whole number from 1, not {value!r}")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise InvalidInput(f"seed is a whole number, not {self.seed!r}")
+        if self.max_heads > self.pool_size:
+            raise InvalidInput(
+                f"max_heads={self.max_heads} is larger than the pool of {self.pool_size} heads it is drawn from"
+            )
+        if self.layers is not None and (not self.layers or list(self.layers) != sorted(set(self.layers))):
+            raise InvalidInput(f"layers are ascending without repetition, not {self.layers!r}")
+        if count_subsets(self.pool_size, self.max_heads) > _MOST_SUBSETS:
+            raise InvalidInput(
+                f"a pool of {self.pool_size} has {count_subsets(self.pool_size, self.max_heads):,} subsets of at "
+                f"most {self.max_heads} heads; the joint search takes at most {_MOST_SUBSETS:,}: use a smaller "
+                "pool_size or max_heads"
+            )

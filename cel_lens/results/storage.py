@@ -1,0 +1,206 @@
+"""Results on disk: ``result.json``, ``outcomes.npz`` and ``heads.csv``."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cel_lens.errors import InvalidInput
+from cel_lens.heads import Head, HeadSet
+from cel_lens.results.beneficial import BeneficialHeads
+from cel_lens.results.config import SearchConfig
+from cel_lens.results.gains import GainEstimate, HeadGain, SubsetGain
+from cel_lens.results.outcomes import OutcomeMatrix
+from cel_lens.results.provenance import Provenance
+
+__all__ = ["FORMAT", "load", "save", "write_text"]
+
+FORMAT = "cel-lens/1"
+"""Name and version of the layout of ``result.json``."""
+
+
+def save(result: BeneficialHeads, folder: str | os.PathLike[str]) -> Path:
+    """Write a result; see :meth:`BeneficialHeads.save`."""
+    target = Path(folder)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        write_text(target / "result.json", json.dumps(to_json(result), indent=1, ensure_ascii=False) + "\n")
+        _save_outcomes(target / "outcomes.npz", result)
+        write_text(target / "heads.csv", result.to_frame().to_csv(index=False, float_format="%.4f"))
+    except OSError as error:
+        raise InvalidInput(f"{target} cannot be written ({error.strerror or error})") from error
+    return target
+
+
+def load(folder: str | os.PathLike[str]) -> BeneficialHeads:
+    """Read a result; see :meth:`BeneficialHeads.load`."""
+    source = Path(folder)
+    try:
+        document = json.loads((source / "result.json").read_text(encoding="utf-8"))
+        discovery, heldout = _load_outcomes(source / "outcomes.npz")
+    except FileNotFoundError as error:
+        raise InvalidInput(
+            f"{source} holds no finished search: {Path(error.filename).name} is missing "
+            "(a search writes result.json and outcomes.npz when it ends)"
+        ) from error
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise InvalidInput(f"the result in {source} cannot be read: {error}") from error
+    try:
+        return from_json(document, discovery, heldout)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise InvalidInput(
+            f"{source / 'result.json'} does not fit this version of cel_lens: {error}"
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file as a whole: readers see the old text or the new one, never a part."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def to_json(result: BeneficialHeads) -> dict[str, Any]:
+    """The result without its outcome matrices, as values that JSON can hold."""
+    return {
+        "format": FORMAT,
+        "headline": result.headline,
+        "heads": _names(result.heads),
+        "heldout": _estimate(result.heldout),
+        "discovery": _estimate(result.discovery),
+        "screening": [
+            {
+                "head": str(one.head),
+                "n": one.n,
+                "rescued": one.rescued,
+                "damaged": one.damaged,
+                "gain": one.gain,
+            }
+            for one in result.screening
+        ],
+        "subsets": [
+            {
+                "heads": _names(one.heads),
+                "n": one.n,
+                "rescued": one.rescued,
+                "damaged": one.damaged,
+                "gain": one.gain,
+            }
+            for one in result.subsets
+        ],
+        "finalists": [_names(one) for one in result.finalists],
+        "config": asdict(result.config),
+        "provenance": asdict(result.provenance),
+    }
+
+
+def from_json(
+    document: Mapping[str, Any], discovery: OutcomeMatrix, heldout: OutcomeMatrix
+) -> BeneficialHeads:
+    """Build a result from :func:`to_json` and its two outcome matrices.
+
+    Raises:
+        ValueError: If the format is another one, a field is unknown or missing, or the counts do not
+            follow from the outcome matrices.
+    """
+    if document.get("format") != FORMAT:
+        raise ValueError(f"format is {document.get('format')!r}, expected {FORMAT!r}")
+    known = {"format", "headline"} | {field.name for field in fields(BeneficialHeads)}
+    _refuse_unknown(document, known - {"discovery_outcomes", "heldout_outcomes"})
+    config = dict(document["config"])
+    if config.get("layers") is not None:
+        config["layers"] = tuple(config["layers"])
+    provenance = dict(document["provenance"])
+    provenance["inactive"] = tuple(provenance["inactive"])
+    result = BeneficialHeads(
+        heads=HeadSet.of(document["heads"]),
+        heldout=_read_estimate(document["heldout"]),
+        discovery=_read_estimate(document["discovery"]),
+        screening=tuple(
+            HeadGain(head=Head.parse(one["head"]), n=one["n"], rescued=one["rescued"], damaged=one["damaged"])
+            for one in document["screening"]
+        ),
+        subsets=tuple(
+            SubsetGain(
+                heads=HeadSet.of(one["heads"]), n=one["n"], rescued=one["rescued"], damaged=one["damaged"]
+            )
+            for one in document["subsets"]
+        ),
+        finalists=tuple(HeadSet.of(one) for one in document["finalists"]),
+        config=SearchConfig(**config),
+        provenance=Provenance(**provenance),
+        discovery_outcomes=discovery,
+        heldout_outcomes=heldout,
+    )
+    _check_counts(result)
+    return result
+
+
+def _names(heads: HeadSet) -> list[str]:
+    return [str(head) for head in heads]
+
+
+def _estimate(estimate: GainEstimate) -> dict[str, Any]:
+    rates = {"intact_accuracy": estimate.intact_accuracy, "ablated_accuracy": estimate.ablated_accuracy}
+    return {**asdict(estimate), **rates, "note": estimate.note}
+
+
+def _read_estimate(document: Mapping[str, Any]) -> GainEstimate:
+    names = {field.name for field in fields(GainEstimate)}
+    _refuse_unknown(document, names | {"intact_accuracy", "ablated_accuracy", "note"})
+    return GainEstimate(**{name: document[name] for name in names})
+
+
+def _refuse_unknown(document: Mapping[str, Any], known: set[str]) -> None:
+    unknown = sorted(set(document) - known)
+    if unknown:
+        raise ValueError(f"unknown field {', '.join(unknown)}")
+
+
+def _check_counts(result: BeneficialHeads) -> None:
+    """Refuse counts that do not follow from the stored verdicts."""
+    for matrix, estimate in (
+        (result.discovery_outcomes, result.discovery),
+        (result.heldout_outcomes, result.heldout),
+    ):
+        intact, ablated = matrix.row(HeadSet()), matrix.row(result.heads)
+        counts = (
+            len(intact),
+            int(intact.sum()),
+            int((~intact & ablated).sum()),
+            int((intact & ~ablated).sum()),
+        )
+        if counts != (estimate.n, estimate.intact_correct, estimate.rescued, estimate.damaged):
+            raise ValueError(f"the {estimate.split} figures do not follow from outcomes.npz")
+
+
+def _save_outcomes(path: Path, result: BeneficialHeads) -> None:
+    arrays: dict[str, Any] = {}
+    for split, matrix in (("discovery", result.discovery_outcomes), ("heldout", result.heldout_outcomes)):
+        arrays[f"{split}_conditions"] = np.array([str(one) for one in matrix.conditions], dtype=np.str_)
+        arrays[f"{split}_example_ids"] = np.array(matrix.example_ids, dtype=np.str_)
+        arrays[f"{split}_correct"] = matrix.correct
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)
+    partial.replace(path)
+
+
+def _load_outcomes(path: Path) -> tuple[OutcomeMatrix, OutcomeMatrix]:
+    with np.load(path, allow_pickle=False) as arrays:
+        matrices = [
+            OutcomeMatrix(
+                conditions=tuple(HeadSet.of(str(name)) for name in arrays[f"{split}_conditions"]),
+                example_ids=tuple(str(one) for one in arrays[f"{split}_example_ids"]),
+                correct=arrays[f"{split}_correct"],
+            )
+            for split in ("discovery", "heldout")
+        ]
+    return matrices[0], matrices[1]
