@@ -1,0 +1,112 @@
+"""From what a model did to verdicts; shared by all engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cel_lens.evaluation.batches import Item, generation_prompt
+from cel_lens.evaluation.encoding import decode
+from cel_lens.heads import HeadSet
+from cel_lens.models.protocol import LensModel
+from cel_lens.results import Detail, Outcomes
+from cel_lens.tasks import ChoiceScores, Example, Generation, Response, Task
+
+__all__ = ["collect", "finish_generation", "is_finished"]
+
+
+def is_finished(lens: LensModel, item: Item, token_ids: Sequence[int]) -> bool:
+    """Whether generation of a row is over: an end-of-sequence token, a stop marker or the cap."""
+    prompt = generation_prompt(item)
+    if not token_ids:
+        return False
+    if token_ids[-1] in lens.eos_token_ids or len(token_ids) >= prompt.max_new_tokens:
+        return True
+    if not prompt.stop:
+        return False
+    text = decode(lens, tuple(token_ids), special=True)
+    return any(marker in text for marker in prompt.stop)
+
+
+def finish_generation(lens: LensModel, item: Item, token_ids: Sequence[int]) -> Generation:
+    """Cut the new tokens of one row where its answer ends.
+
+    Everything after the first end-of-sequence token is dropped. If a stop marker is in the text, the
+    shortest run of tokens whose text holds it is kept, and the response is the text before it: the
+    marker decides first, because padding after a stop looks like an end of sequence.
+    """
+    prompt = generation_prompt(item)
+    kept = tuple(token_ids)
+    ends = [place for place, token in enumerate(kept) if token in lens.eos_token_ids]
+    if ends:
+        kept = kept[: ends[0] + 1]
+    text = decode(lens, kept)
+    if any(marker in text for marker in prompt.stop):
+        size = next(
+            size
+            for size in range(1, len(kept) + 1)
+            if any(marker in decode(lens, kept[:size]) for marker in prompt.stop)
+        )
+        text = decode(lens, kept[:size])
+        first = min(text.index(marker) for marker in prompt.stop if marker in text)
+        return Generation(text=text[:first], token_ids=kept[:size], stopped=True)
+    capped = not ends and len(kept) >= prompt.max_new_tokens
+    return Generation(text=text, token_ids=kept, ended=bool(ends), capped=capped)
+
+
+def collect(
+    task: Task,
+    examples: Sequence[Example],
+    responses: Mapping[int, Response],
+    heads: HeadSet,
+    inactive: HeadSet,
+) -> Outcomes:
+    """Judge the responses of one condition, in panel order.
+
+    Args:
+        task: Judges.
+        examples: The panel.
+        responses: Position in the panel to response; complete.
+        heads: The removed heads.
+        inactive: Those of them that had no output to remove.
+    """
+    verdicts, details = [], []
+    for place, example in enumerate(examples):
+        response = responses[place]
+        verdict = task.judge(example, response)
+        verdicts.append(bool(verdict.correct))
+        details.append(_detail(example, response, verdict.answer, verdict.flags))
+    return Outcomes(
+        heads=heads,
+        task=task.name,
+        protocol=task.protocol,
+        metric=task.metric,
+        example_ids=tuple(one.id for one in examples),
+        correct=tuple(verdicts),
+        details=tuple(details),
+        inactive=inactive,
+    )
+
+
+def _detail(example: Example, response: Response, answer: str | None, flags: tuple[str, ...]) -> Detail:
+    found = list(flags)
+    if answer is None:
+        found.append("no-answer")
+    if isinstance(response, Generation):
+        if response.capped:
+            found.append("capped")
+        return Detail(
+            answer=answer,
+            target=example.target,
+            text=response.text,
+            token_ids=response.token_ids,
+            flags=tuple(found),
+        )
+    assert isinstance(response, ChoiceScores)
+    if response.boundary_merge:
+        found.append("boundary-merge")
+    return Detail(
+        answer=answer,
+        target=example.target,
+        log_likelihoods=response.log_likelihoods,
+        flags=tuple(found),
+    )

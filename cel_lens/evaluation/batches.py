@@ -1,0 +1,92 @@
+"""Rows of similar length together: made once, the same for the intact and every ablated model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cel_lens.errors import InvalidInput
+from cel_lens.evaluation.encoding import ChoicePrompt, GenerationPrompt, Prompt, encode_request
+from cel_lens.models.protocol import LensModel
+from cel_lens.tasks import Example, Task
+
+__all__ = ["Batch", "Item", "make_batches"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One example ready to run.
+
+    Attributes:
+        place: Its position in the panel.
+        example: The example.
+        prompt: Its encoded prompt.
+    """
+
+    place: int
+    example: Example
+    prompt: Prompt
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longest input row."""
+        if isinstance(self.prompt, GenerationPrompt):
+            return len(self.prompt.token_ids)
+        return len(self.prompt.context_ids) + max(map(len, self.prompt.continuation_ids))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Examples that run together; all are asked in the same form.
+
+    Attributes:
+        items: The examples, shortest first.
+    """
+
+    items: tuple[Item, ...]
+
+    @property
+    def generates(self) -> bool:
+        """Whether text is generated; otherwise continuations are scored."""
+        return isinstance(self.items[0].prompt, GenerationPrompt)
+
+
+def make_batches(
+    lens: LensModel, task: Task, examples: Sequence[Example], batch_size: int
+) -> tuple[Batch, ...]:
+    """Encode all examples and put those of similar length together.
+
+    Args:
+        lens: The model.
+        task: Says how to ask.
+        examples: A panel.
+        batch_size: Examples in one batch.
+
+    Raises:
+        InvalidInput: If there are no examples, the task asks in two forms, or a prompt cannot be encoded.
+    """
+    if not examples:
+        raise InvalidInput("there are no examples to evaluate")
+    items = [
+        Item(place=place, example=one, prompt=encode_request(lens, one, task.request(one)))
+        for place, one in enumerate(examples)
+    ]
+    if len({type(one.prompt) for one in items}) > 1:
+        raise InvalidInput(f"the task {task.name} asks for text of some examples and for choices of others")
+    ordered = sorted(items, key=lambda one: (one.length, one.example.id))
+    return tuple(
+        Batch(items=tuple(ordered[start : start + batch_size]))
+        for start in range(0, len(ordered), batch_size)
+    )
+
+
+def choice_prompt(item: Item) -> ChoicePrompt:
+    """The prompt of an item of a choice batch."""
+    assert isinstance(item.prompt, ChoicePrompt)
+    return item.prompt
+
+
+def generation_prompt(item: Item) -> GenerationPrompt:
+    """The prompt of an item of a generation batch."""
+    assert isinstance(item.prompt, GenerationPrompt)
+    return item.prompt

@@ -1,0 +1,90 @@
+"""What a search keeps of one condition: verdicts and counts, small enough for thousands of conditions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cel_lens.errors import RunFolderError
+from cel_lens.heads import HeadSet
+from cel_lens.results import Outcomes
+
+__all__ = ["ConditionRecord", "digest_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionRecord:
+    """One head set on one panel.
+
+    Attributes:
+        heads: The removed heads.
+        correct: One verdict for each example, in panel order.
+        flags: How many examples carried each flag.
+        inactive: Removed heads that had no output.
+        digest: SHA-256 over everything the model answered, to compare repeated runs.
+    """
+
+    heads: HeadSet
+    correct: tuple[bool, ...]
+    flags: Mapping[str, int]
+    inactive: HeadSet
+    digest: str
+
+    @property
+    def verdicts(self) -> npt.NDArray[np.bool_]:
+        """The verdicts as an array, shape ``[examples]``."""
+        return np.array(self.correct, dtype=np.bool_)
+
+    @classmethod
+    def of(cls, outcomes: Outcomes) -> ConditionRecord:
+        """Keep what a search needs of full outcomes."""
+        return cls(
+            heads=outcomes.heads,
+            correct=outcomes.correct,
+            flags=dict(sorted(Counter(flag for one in outcomes.details for flag in one.flags).items())),
+            inactive=outcomes.inactive,
+            digest=digest_of([asdict(one) for one in outcomes.details]),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as values that JSON can hold."""
+        return {
+            "heads": str(self.heads),
+            "correct": "".join("1" if one else "0" for one in self.correct),
+            "flags": dict(self.flags),
+            "inactive": str(self.inactive),
+            "digest": self.digest,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any], heads: HeadSet, n_examples: int) -> ConditionRecord:
+        """Read :meth:`to_json`, checked against the condition and the panel it should belong to.
+
+        Raises:
+            RunFolderError: If it belongs to another condition or panel, or is damaged.
+        """
+        try:
+            text = document["correct"]
+            if document["heads"] != str(heads) or len(text) != n_examples or set(text) - {"0", "1"}:
+                raise ValueError("it belongs to another condition or panel")
+            return cls(
+                heads=heads,
+                correct=tuple(one == "1" for one in text),
+                flags={str(name): int(count) for name, count in document["flags"].items()},
+                inactive=HeadSet.of(document["inactive"]),
+                digest=str(document["digest"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunFolderError(f"the journal's record of {heads.label} is damaged: {error}") from error
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 over a JSON value, independent of key order."""
+    return sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,0 +1,153 @@
+"""The running search: measures head sets on a panel, each once, remembered in the journal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+from cel_lens.errors import EvaluationError
+from cel_lens.evaluation import Engine, Evaluator
+from cel_lens.heads import INTACT, HeadSet
+from cel_lens.results import OutcomeMatrix, Outcomes
+from cel_lens.runtime import Executor, Journal, Progress
+from cel_lens.search.records import ConditionRecord
+from cel_lens.stats import paired_counts
+from cel_lens.tasks import Panels
+
+__all__ = ["SearchRun", "Side"]
+
+Side = Literal["discovery", "heldout"]
+
+
+class SearchRun:
+    """Knows what has been measured and measures the rest.
+
+    Args:
+        evaluator: Model and task.
+        panels: Both panels.
+        journal: Remembers finished conditions.
+        executor: Carries the work out.
+        progress: Shows it.
+
+    Attributes:
+        panels: Both panels.
+        journal: The journal.
+        seconds: Wall time of each finished stage.
+    """
+
+    def __init__(
+        self, evaluator: Evaluator, panels: Panels, journal: Journal, executor: Executor, progress: Progress
+    ) -> None:
+        self.panels = panels
+        self.journal = journal
+        self.seconds: dict[str, float] = {}
+        self._evaluator = evaluator
+        self._executor = executor
+        self._progress = progress
+        self._engines: dict[Side, Engine] = {}
+        self._known: dict[tuple[Side, HeadSet], ConditionRecord] = {}
+
+    def measure(self, side: Side, head_sets: Sequence[HeadSet], stage: str) -> None:
+        """Make sure that the intact model and every head set are measured on a panel.
+
+        Args:
+            side: The panel.
+            head_sets: Conditions, the intact model included or not.
+            stage: Name shown and timed.
+        """
+        began = time.monotonic()
+        wanted = tuple(dict.fromkeys((INTACT, *head_sets)))
+        missing = tuple(heads for heads in wanted if not self._recall(side, heads))
+        self._progress.stage(stage, len(wanted))
+        for heads in wanted:
+            if heads not in missing:
+                self._progress.advance(heads.label, "from the journal")
+        best: tuple[float, HeadSet] | None = None
+        for outcomes in self._executor.run(self._work(side), missing):
+            record = ConditionRecord.of(outcomes)
+            self.journal.put(_key(side, record.heads), record.to_json())
+            self._known[side, record.heads] = record
+            best = self._better(side, record, best)
+            self._progress.advance(record.heads.label, _best_text(best))
+        self.seconds[stage] = round(time.monotonic() - began, 3)
+
+    def repeat_intact(self, side: Side) -> None:
+        """Run the intact model a second time; the answers must be the same.
+
+        Raises:
+            EvaluationError: If an answer, a token or a score differs.
+        """
+        first = self.record(side, INTACT)
+        key = f"{_key(side, INTACT)} repeated"
+        found = self.journal.get(key)
+        if found is None:
+            again = ConditionRecord.of(next(iter(self._engine(side).evaluate([INTACT]))))
+            found = again.to_json()
+            self.journal.put(key, found)
+        if ConditionRecord.from_json(found, INTACT, len(first.correct)).digest != first.digest:
+            raise EvaluationError(
+                f"the intact model answered the {side} examples differently a second time, so no gain can be "
+                "measured (a non-deterministic device or library?)"
+            )
+
+    def record(self, side: Side, heads: HeadSet) -> ConditionRecord:
+        """What was measured of one condition."""
+        return self._known[side, heads]
+
+    def counts(self, side: Side, heads: HeadSet) -> tuple[int, int]:
+        """Rescued and damaged examples of one condition."""
+        return paired_counts(self.record(side, INTACT).verdicts, self.record(side, heads).verdicts)
+
+    def matrix(self, side: Side) -> OutcomeMatrix:
+        """All verdicts on a panel, intact first, then by size and coordinates."""
+        import numpy as np
+
+        conditions = sorted(
+            (heads for known_side, heads in self._known if known_side == side),
+            key=lambda heads: (len(heads), heads),
+        )
+        return OutcomeMatrix(
+            conditions=tuple(conditions),
+            example_ids=tuple(one.id for one in self.panels.side(side)),
+            correct=np.array([self.record(side, heads).correct for heads in conditions], dtype=np.bool_),
+        )
+
+    def _recall(self, side: Side, heads: HeadSet) -> bool:
+        if (side, heads) in self._known:
+            return True
+        found = self.journal.get(_key(side, heads))
+        if found is None:
+            return False
+        n_examples = len(self.panels.side(side))
+        self._known[side, heads] = ConditionRecord.from_json(found, heads, n_examples)
+        return True
+
+    def _engine(self, side: Side) -> Engine:
+        if side not in self._engines:
+            self._engines[side] = self._evaluator.engine(self.panels.side(side))
+        return self._engines[side]
+
+    def _work(self, side: Side) -> Callable[[tuple[HeadSet, ...]], Iterator[Outcomes]]:
+        def evaluate(head_sets: tuple[HeadSet, ...]) -> Iterator[Outcomes]:
+            if head_sets:
+                yield from self._engine(side).evaluate(head_sets)
+
+        return evaluate
+
+    def _better(
+        self, side: Side, record: ConditionRecord, best: tuple[float, HeadSet] | None
+    ) -> tuple[float, HeadSet] | None:
+        if record.heads == INTACT or (side, INTACT) not in self._known:
+            return best
+        rescued, damaged = self.counts(side, record.heads)
+        gain = (rescued - damaged) / len(record.correct)
+        return (gain, record.heads) if best is None or gain > best[0] else best
+
+
+def _key(side: Side, heads: HeadSet) -> str:
+    return f"{side}/{heads.label}"
+
+
+def _best_text(best: tuple[float, HeadSet] | None) -> str:
+    return "" if best is None else f"best so far {100 * best[0]:+.1f} points ({best[1]})"
