@@ -132,7 +132,8 @@ def attach_tokenizer(model: HookedTransformer, tokenizer: Any, eos_token_ids: tu
     """
     if tokenizer.eos_token is None and eos_token_ids:
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(eos_token_ids[0])
-    if tokenizer.pad_token is None:
+    # Some tokenizer classes bring a padding token that this checkpoint has no embedding for.
+    if tokenizer.pad_token is None or tokenizer.pad_token_id >= model.cfg.d_vocab:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     tokenizer.clean_up_tokenization_spaces = False  # decoding would drop spaces before punctuation
     bare = tokenizer("a", add_special_tokens=False)["input_ids"]
