@@ -81,21 +81,18 @@ def _architecture(config: dict[str, Any], name: str) -> str:
         raise UnsupportedModel(
             f"{name!r} is an encoder-decoder ({model_type}): only decoder-only models work"
         )
-    architectures = config.get("architectures") or []
-    if not architectures:
+    declared = (config.get("architectures") or [None])[0]
+    if declared is None or str(declared).endswith("Model"):  # absent, or the body without its language head
         with quiet():
             from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-            architectures = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(model_type))]
-    architecture = architectures[0]
-    if not isinstance(architecture, str) or not (
-        architecture.endswith(("ForCausalLM", "LMHeadModel", "LMHeadCustomModel"))
-    ):
+            declared = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(model_type), declared)
+    if not str(declared).endswith(("ForCausalLM", "LMHeadModel", "LMHeadCustomModel")):
         raise UnsupportedModel(
             f"{name!r} is no decoder-only language model that transformers knows "
-            f"(model_type {model_type}, architecture {architecture})"
+            f"(model_type {model_type}, architecture {declared})"
         )
-    return architecture
+    return str(declared)
 
 
 def read_folder(folder: Path, name: str, dtype: torch.dtype, *, pickles: bool = False) -> Checkpoint:
@@ -225,6 +222,10 @@ def _from_pretrained(name: str, folder: Path, **options: Any) -> tuple[Any, dict
         raise
     except Exception as error:
         text = first_line(error)
+        if "trust_remote_code" in str(error):
+            raise UnsupportedModel(
+                f"{name!r} needs Python code of its own, which cel_lens does not run"
+            ) from error
         if isinstance(error, ValueError) and ("architecture" in text or "nrecognized" in text):
             raise UnsupportedModel(
                 f"transformers does not know the kind of model in {name!r}: {text}"

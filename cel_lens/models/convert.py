@@ -9,15 +9,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cel_lens.errors import UnsupportedModel
+from cel_lens.errors import ModelLoadError, UnsupportedModel
 from cel_lens.models.checkpoints import Checkpoint, first_line
 from cel_lens.models.quiet import quiet
+from cel_lens.models.sources import ModelSource
 
 if TYPE_CHECKING:
     import torch
     from transformer_lens import HookedTransformer
 
-__all__ = ["attach_tokenizer", "to_hooked"]
+__all__ = ["RESEARCH_OWNERS", "attach_tokenizer", "load_research_model", "to_hooked"]
+
+# Owners of repositories in TransformerLens' own format, which transformers cannot read.
+RESEARCH_OWNERS = ("NeelNanda/", "ArthurConmy/", "Baidicoot/")
 
 # TransformerLens takes these words in the *path* of a checkpoint for its architecture.
 _TELLING_WORDS = ("llama", "gemma", "wav2vec2", "hubert", "bert", "t5", "pythia")
@@ -60,6 +64,35 @@ def to_hooked(checkpoint: Checkpoint, dtype: torch.dtype, *, listed: str | None 
             except Exception as error:
                 raise _refusal(checkpoint, first_line(error)) from error
         attach_tokenizer(model, checkpoint.tokenizer, checkpoint.eos_token_ids)
+    model.eval()
+    return model
+
+
+def load_research_model(source: ModelSource, dtype: torch.dtype) -> HookedTransformer:
+    """Load one of the small models that exist in TransformerLens' own format only, on the CPU.
+
+    There is no transformers model to compare with.
+
+    Raises:
+        ModelLoadError: If it cannot be fetched or read.
+    """
+    with quiet():
+        from transformer_lens import HookedTransformer
+        from transformers import AutoTokenizer
+
+        try:
+            model = HookedTransformer.from_pretrained_no_processing(
+                str(source.repo), device="cpu", dtype=dtype
+            )
+            if model.cfg.tokenizer_name is not None:
+                tokenizer = AutoTokenizer.from_pretrained(model.cfg.tokenizer_name, trust_remote_code=False)
+                attach_tokenizer(model, tokenizer, ())
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise ModelLoadError(
+                f"the model {source.name!r} cannot be loaded: {first_line(error)}"
+            ) from error
     model.eval()
     return model
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cel_lens.errors import ModelLoadError
-from cel_lens.models.checkpoints import Checkpoint, read_folder, read_gguf
+from cel_lens.models.checkpoints import Checkpoint, first_line, read_folder, read_gguf
 from cel_lens.models.quiet import quiet
 from cel_lens.models.sources import EMBEDDED_NAME
 
@@ -116,9 +116,12 @@ def _store(file: Path, folder: Path) -> None:
     checkpoint = read_gguf(file, EMBEDDED_NAME, torch.float32)
     building = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
-        with quiet():
-            checkpoint.hf_model.save_pretrained(building)
-            checkpoint.tokenizer.save_pretrained(building)
+        try:
+            with quiet():
+                checkpoint.hf_model.save_pretrained(building)
+                checkpoint.tokenizer.save_pretrained(building)
+        except Exception as error:  # a full disk has another exception in each of the two libraries
+            raise OSError(first_line(error)) from error
         manifest = {entry.name: _sha256(entry) for entry in sorted(building.iterdir())}
         (building / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         if folder.exists():

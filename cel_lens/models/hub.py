@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from pathlib import Path
 
 from cel_lens.errors import ModelLoadError
-from cel_lens.models.checkpoints import first_line
+from cel_lens.models.checkpoints import first_line, read_config
+from cel_lens.models.quiet import quiet
 from cel_lens.models.sources import ModelSource
 
-__all__ = ["fetch"]
+__all__ = ["fetch", "reachable"]
 
 _SMALL = ["*.json", "*.model", "*.txt", "*.jinja"]
 _SUBFOLDERS = ["*/*", "consolidated*"]  # other formats of the same weights
@@ -27,7 +29,15 @@ def fetch(source: ModelSource, *, local_files_only: bool) -> Path:
 
     Raises:
         ModelLoadError: If it is not cached and cannot be reached, does not exist, or needs permission.
+        UnsupportedModel: If its config says that it cannot be used.
     """
+    if source.repo in _not_hosted():
+        raise ModelLoadError(
+            f"Hugging Face does not host {source.name!r}: convert its weights to the transformers format and "
+            f"give that folder"
+        )
+    # Config first: what cannot be used is refused before its weights are downloaded.
+    read_config(_snapshot(source, _SMALL, local_files_only), source.name)
     folder = _snapshot(source, [*_SMALL, "*.safetensors"], local_files_only)
     if source.listed and not any(folder.glob("*.safetensors")):
         # Some models that TransformerLens lists exist as pickles only; transformers reads their tensors.
@@ -38,6 +48,18 @@ def fetch(source: ModelSource, *, local_files_only: bool) -> Path:
             f"safetensors: connect to the network once, or give a local folder or a .gguf file"
         )
     return folder
+
+
+def reachable(source: ModelSource, *, local_files_only: bool) -> None:
+    """Raise ``ModelLoadError`` at once, where other code would try for half a minute."""
+    _snapshot(source, ["config.json"], local_files_only)
+
+
+def _not_hosted() -> list[str]:
+    with quiet():
+        from transformer_lens.loading_from_pretrained import NON_HF_HOSTED_MODEL_NAMES
+
+        return list(NON_HF_HOSTED_MODEL_NAMES)
 
 
 def _snapshot(source: ModelSource, patterns: list[str], local_files_only: bool) -> Path:
@@ -52,14 +74,15 @@ def _snapshot(source: ModelSource, patterns: list[str], local_files_only: bool) 
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # the progress bar of a download stays
     try:
-        return Path(
-            snapshot_download(
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            folder = snapshot_download(
                 str(source.repo),
                 allow_patterns=patterns,
                 ignore_patterns=_SUBFOLDERS,
                 local_files_only=local_files_only,
             )
-        )
+        return Path(folder)
     except LocalEntryNotFoundError as error:
         why = (
             "and looking elsewhere was not allowed"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from cel_lens.errors import InvalidInput
+from cel_lens.errors import InvalidInput, ModelLoadError
 from cel_lens.models.checkpoints import Checkpoint, read_folder, read_gguf
-from cel_lens.models.checks import check_finite, check_model, check_parity
-from cel_lens.models.convert import to_hooked
+from cel_lens.models.checks import check_finite, check_model, check_parity, check_structure
+from cel_lens.models.convert import RESEARCH_OWNERS, load_research_model, to_hooked
 from cel_lens.models.embedded import read_embedded
-from cel_lens.models.facts import remember
-from cel_lens.models.hub import fetch
+from cel_lens.models.facts import remember, tokenizer_eos
+from cel_lens.models.hub import fetch, reachable
 from cel_lens.models.quiet import quiet
 from cel_lens.models.sources import ModelSource, resolve_source
 
@@ -60,14 +60,32 @@ def load_model(
     torch_dtype = _parse_dtype(dtype)
     torch_device = _parse_device(device)
     found = resolve_source(source)
+    if found.listed and str(found.repo).startswith(RESEARCH_OWNERS):
+        reachable(found, local_files_only=local_files_only)
+        model = load_research_model(found, torch_dtype)
+        check_model(model, found.name)
+        return _finish(model, found, torch_device, tokenizer_eos(model.tokenizer))
     checkpoint = _read(found, torch_dtype, local_files_only)
     check_finite(checkpoint.hf_model.named_parameters(), found.name)
     model = to_hooked(checkpoint, torch_dtype, listed=found.repo if found.listed else None)
-    check_model(model, found.name)
+    check_structure(model, found.name)
     check_parity(model, checkpoint.hf_model, found.name)
-    with quiet():
-        model.to(torch_device, print_details=False)
-    remember(model, found.name, found.kind, checkpoint.eos_token_ids)
+    return _finish(model, found, torch_device, checkpoint.eos_token_ids)
+
+
+def _finish(
+    model: HookedTransformer, source: ModelSource, device: torch.device, eos_token_ids: tuple[int, ...]
+) -> HookedTransformer:
+    import torch
+
+    try:
+        with quiet():
+            model.to(device, print_details=False)
+    except torch.OutOfMemoryError as error:
+        raise ModelLoadError(
+            f"{source.name!r} does not fit on {device}: use bfloat16, another device or a smaller model"
+        ) from error
+    remember(model, source.name, source.kind, eos_token_ids)
     return model
 
 

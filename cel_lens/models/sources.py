@@ -59,7 +59,7 @@ def resolve_source(source: str | os.PathLike[str]) -> ModelSource:
     name = name.strip()
     if name.lower() == EMBEDDED_NAME:
         return ModelSource(kind="embedded", name=EMBEDDED_NAME)
-    path = Path(name).expanduser()
+    path = _as_path(name)
     if path.is_file():
         return _file(name, path)
     if (path / "config.json").is_file():
@@ -74,6 +74,15 @@ def resolve_source(source: str | os.PathLike[str]) -> ModelSource:
     if _REPO_ID.fullmatch(name):
         return ModelSource(kind="hub", name=name, repo=name)
     raise ModelLoadError(_unknown(name, sorted({*aliases, *aliases.values()})))
+
+
+def _as_path(name: str) -> Path:
+    try:
+        path = Path(name).expanduser()
+        path.exists()  # raises for names that no file can have
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InvalidInput(f"{name[:60]!r} cannot be the name or the path of a model") from error
+    return path
 
 
 def _file(name: str, path: Path) -> ModelSource:
@@ -111,11 +120,13 @@ def _listed_names() -> dict[str, str]:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    # Lower-case keys and the repositories' own spelling both stand in `known`: keep one of each.
+    # Keys in lower case and the repositories' own spelling both stand in `known`: keep one of each.
     spelled = {entry.lower(): entry for entry in [*known, EMBEDDED_NAME]}
-    near = difflib.get_close_matches(name.lower(), list(spelled), n=4, cutoff=0.5)
-    names = ", ".join(dict.fromkeys([*(spelled[entry] for entry in near), EMBEDDED_NAME]))
+    asked = name.lower()
+    near = [entry for entry in spelled if asked in entry] if len(asked) > 3 else []
+    near = sorted(near, key=len)[:4] + difflib.get_close_matches(asked, list(spelled), n=4, cutoff=0.5)
+    names = [spelled[entry] for entry in dict.fromkeys([*near[:4], EMBEDDED_NAME])]
     return (
-        f"there is no model {name!r}: the nearest names are {names}; a local folder, a .gguf file and "
-        f"an owner/name on Hugging Face also work"
+        f"there is no model {name!r}: the nearest names are {', '.join(names)}; a local folder, a .gguf file "
+        f"and an owner/name on Hugging Face also work"
     )
