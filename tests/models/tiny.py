@@ -1,0 +1,202 @@
+"""Tiny random models of every supported family, built offline in well under a second.
+
+``tiny_folder`` writes a checkpoint, ``tiny_model`` loads one with ``load_model``, ``tiny_hf`` gives the
+transformers model with the same weights. Every bias is non-zero, so that a wrongly treated one shows.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cel_lens.models import load_model
+from cel_lens.models.quiet import quiet
+
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "phi3", "gpt2", "gpt_neox")
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+
+BOS, EOS, UNK = "<|bos|>", "<|eos|>", "<|unk|>"
+_ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
+_MERGES = ("t h", "th e", "Ġ t", "Ġ a", "i n", "a n", "an d", "o n", "e r", "Ġ i", "Ġ =", "Ġ +", "Ġ -", "Ġ ?")
+_MERGES += ("r e", "o r", "e n", "Ġ o", "i s", "a t", "Ġt h", "Ġth e", "i t", "e s")
+
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{{ eos_token }}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+_GROUPED = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "tie_word_embeddings": False,
+}
+
+_SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", _GROUPED),
+    "qwen2": ("Qwen2", _GROUPED),
+    "qwen3": ("Qwen3", {**_GROUPED, "head_dim": 12}),
+    "mistral": ("Mistral", {**_GROUPED, "sliding_window": None}),
+    "phi3": ("Phi3", _GROUPED),
+    "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 256}),
+    "gpt_neox": (
+        "GPTNeoX",
+        {
+            "hidden_size": 32,
+            "intermediate_size": 48,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "max_position_embeddings": 256,
+            "tie_word_embeddings": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+        },
+    ),
+}
+
+
+def tiny_tokenizer(*, add_bos: bool = False, pad: bool = False) -> Any:
+    """A byte-level tokenizer for ASCII text with 128 tokens; digits stay single."""
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
+    from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+    from transformers import PreTrainedTokenizerFast
+
+    pairs = [tuple(merge.split(" ")) for merge in _MERGES]
+    letters = [chr(code) for code in range(33, 127)] + ["Ġ", "Ċ"]
+    words = [BOS, EOS, UNK, *_ROLES, *letters, *(a + b for a, b in pairs)]
+    words += [f"<|spare{index}|>" for index in range(128 - len(words))]
+    vocabulary = {word: index for index, word in enumerate(words)}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, unk_token=UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"\p{N}"), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
+    )
+    tokenizer.decoder = ByteLevelDecoder()
+    if add_bos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, vocabulary[BOS])]
+        )
+    extra = {"pad_token": "<|spare0|>"} if pad else {}
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        unk_token=UNK,
+        additional_special_tokens=list(_ROLES),
+        clean_up_tokenization_spaces=False,
+        **extra,
+    )
+    wrapped.chat_template = CHAT_TEMPLATE
+    return wrapped
+
+
+def build_hf(family: str, *, seed: int = 0, **changes: Any) -> Any:
+    """A fresh transformers model with random weights; ``changes`` are entries of its config."""
+    import transformers
+
+    prefix, shape = _SHAPES[family]
+    config_class = getattr(transformers, f"{prefix}Config")
+    suffix = "LMHeadModel" if family == "gpt2" else "ForCausalLM"
+    entries = {
+        "vocab_size": 128,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": None,
+        **shape,
+        **changes,
+    }
+    with quiet():
+        model = getattr(transformers, prefix + suffix)._from_config(
+            config_class(**entries), attn_implementation="eager"
+        )
+    _randomise(model, seed)
+    return model.eval().requires_grad_(False)
+
+
+def tiny_folder(
+    family: str, path: Path, *, seed: int = 0, add_bos: bool | None = None, pad: bool = False, **changes: Any
+) -> Path:
+    """Write a tiny random checkpoint with its tokenizer.
+
+    Args:
+        family: One of ``FAMILIES``.
+        path: The folder to write, made if absent.
+        seed: Of the weights.
+        add_bos: Whether the tokenizer begins with BOS; by default it does for ``"llama"`` only.
+        pad: Whether the tokenizer has a padding token of its own.
+        **changes: Entries of the config, for example ``num_hidden_layers=2``.
+    """
+    model = build_hf(family, seed=seed, **changes)
+    with quiet():
+        model.save_pretrained(path)
+        tiny_tokenizer(add_bos=family == "llama" if add_bos is None else add_bos, pad=pad).save_pretrained(
+            path
+        )
+    return path
+
+
+def tiny_model(family: str, *, seed: int = 0, **changes: Any) -> Any:
+    """The same model as ``tiny_hf``, loaded with ``load_model``; one object per session and arguments."""
+    return _cached_model(family, seed, _frozen(changes))
+
+
+def tiny_hf(family: str, *, seed: int = 0, **changes: Any) -> Any:
+    """The transformers model; one object per session and arguments."""
+    return _cached_hf(family, seed, _frozen(changes))
+
+
+def prompt(n_tokens: int, *, batch: int = 1, seed: int = 0) -> torch.Tensor:
+    """Random token ids, ``[batch, n_tokens]``."""
+    return torch.randint(3, 128, (batch, n_tokens), generator=torch.Generator().manual_seed(seed))
+
+
+def _frozen(changes: dict[str, Any]) -> str:
+    return repr(sorted(changes.items()))
+
+
+@functools.cache
+def _cached_model(family: str, seed: int, changes: str) -> Any:
+    with tempfile.TemporaryDirectory(prefix="tiny-") as folder:
+        return load_model(tiny_folder(family, Path(folder), seed=seed, **_thawed(changes)), device="cpu")
+
+
+@functools.cache
+def _cached_hf(family: str, seed: int, changes: str) -> Any:
+    return build_hf(
+        family, seed=seed, **{k: v for k, v in _thawed(changes).items() if k not in ("add_bos", "pad")}
+    )
+
+
+def _thawed(changes: str) -> dict[str, Any]:
+    return dict(ast.literal_eval(changes))
+
+
+def _randomise(model: Any, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            noise = torch.randn(parameter.shape, generator=generator)
+            if parameter.ndim == 1:
+                is_scale = name.endswith("weight")
+                parameter.copy_(1 + 0.2 * noise if is_scale else 0.3 * noise)
+            else:
+                # Large enough that heads matter, small enough that activations stay moderate.
+                parameter.copy_(noise / math.sqrt(min(parameter.shape)))
