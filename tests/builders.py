@@ -92,7 +92,10 @@ def build_result(
         provenance: Changes of the provenance.
     """
     screened = all_heads(n_layers, n_heads, layers)
-    flips = {head: _flips(effects.get(str(head), (0, 0)), n_discovery, place) for place, head in enumerate(screened)}
+    flips = {
+        head: _flips(effects.get(str(head), (0, 0)), n_discovery, place)
+        for place, head in enumerate(screened)
+    }
     intact = np.arange(n_discovery) < n_discovery // 2
     ranked = sorted(screened, key=lambda head: _key(intact, intact ^ flips[head], HeadSet((head,))))
     pool = sorted(ranked[:pool_size])

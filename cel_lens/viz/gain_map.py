@@ -161,7 +161,10 @@ def draw_gain_map(info: GainMap) -> go.Figure:
         },
     )
     figure.update_xaxes(
-        title_text="Query head", showgrid=False, range=[-0.5, info.n_heads - 0.5], dtick=_step(info.n_heads, 12)
+        title_text="Query head",
+        showgrid=False,
+        range=[-0.5, info.n_heads - 0.5],
+        dtick=_step(info.n_heads, 12),
     )
     figure.update_yaxes(
         title_text="Layer", showgrid=False, range=[info.n_layers - 0.5, -0.5], dtick=_step(info.n_layers, 16)
@@ -223,7 +226,13 @@ def _hatching(info: GainMap) -> go.Bar:
         marker={
             "color": "rgba(0,0,0,0)",
             "line": {"width": 0},
-            "pattern": {"shape": "/", "fgcolor": NEUTRAL, "bgcolor": "rgba(0,0,0,0)", "size": 6, "solidity": 0.2},
+            "pattern": {
+                "shape": "/",
+                "fgcolor": NEUTRAL,
+                "bgcolor": "rgba(0,0,0,0)",
+                "size": 6,
+                "solidity": 0.2,
+            },
         },
         text=[f"<b>{head}</b><br>not screened" for head in heads],
         textposition="none",

@@ -45,7 +45,8 @@ class PanelGains(NamedTuple):
             one = row.estimate
             parts.append(
                 f"{row.label}: {points(one.gain)} {UNIT}, {100 * one.confidence:.0f}% interval "
-                f"{points_range(one.ci_low, one.ci_high)}, {one.n} examples" + (f" ({row.note})" if row.note else "")
+                f"{points_range(one.ci_low, one.ci_high)}, {one.n} examples"
+                + (f" ({row.note})" if row.note else "")
             )
         return "Gain with its interval. " + ". ".join(parts) + "."
 
@@ -104,7 +105,15 @@ def draw_panel_gains(info: PanelGains) -> go.Figure:
             align="left",
             text=f"<b>{row.label}</b>" + (f" · {row.note}" if row.note else " · the figure to quote"),
         )
-    figure.add_vline(x=0, line={"color": NEUTRAL, "width": 1.5, "dash": "dot"})
+        figure.add_shape(
+            type="line",
+            x0=0,
+            x1=0,
+            y0=place - 0.2,
+            y1=place + 0.3,
+            layer="below",
+            line={"color": NEUTRAL, "width": 2, "dash": "dot"},
+        )
     figure.update_layout(margin={"l": 8, "r": 12, "t": 8, "b": 48})
     figure.update_xaxes(title_text=f"Gain ({UNIT})", range=_range(info), nticks=8)
     figure.update_yaxes(visible=False, range=[len(info.rows) - 0.6, -0.65])

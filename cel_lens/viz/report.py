@@ -153,9 +153,7 @@ def _render(result: BeneficialHeads) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        points=points, percent=percent, p_value=p_value_text, figure_json=_figure_json
-    )
+    environment.filters.update(points=points, percent=percent, p_value=p_value_text, figure_json=_figure_json)
     content = report_content(result)
     return environment.get_template("report.html.j2").render(
         result=result,
@@ -218,7 +216,10 @@ def _origin(result: BeneficialHeads) -> tuple[Fact, ...]:
         Fact("Task", one.task),
         Fact("Protocol", one.protocol),
         Fact("Metric", one.metric),
-        Fact("Beginning-of-sequence token", "put before every prompt" if one.prepends_bos else "not put before prompts"),
+        Fact(
+            "Beginning-of-sequence token",
+            "put before every prompt" if one.prepends_bos else "not put before prompts",
+        ),
         Fact("Number format", one.dtype),
         Fact("Device", one.device),
         Fact("Model class", one.backend),
