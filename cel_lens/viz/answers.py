@@ -60,16 +60,22 @@ class AnswerFlags(NamedTuple):
             return "No answer carried a flag: every one could be read and ended by itself."
         fewer = next((-row.change for row in self.rows if row.flag == "no-answer"), 0)
         if fewer > 0:
-            return (
-                f"Without the heads, {plural(fewer, 'answer')} more could be read; {self.estimate.rescued} examples "
-                "were rescued. That share of the change may be one of format, not of ability."
-            )
+            return f"Without the heads, {plural(fewer, 'more answer')} could be read. " + self._share(fewer)
         if fewer < 0:
             return (
-                f"Without the heads, {plural(-fewer, 'answer')} fewer could be read, so removal made the format "
+                f"Without the heads, {plural(-fewer, 'fewer answer')} could be read, so removal made the format "
                 "worse; a gain is not explained by it."
             )
         return "As many answers could be read with the heads as without them; readability does not explain a change."
+
+    def _share(self, readable: int) -> str:
+        rescued = self.estimate.rescued
+        if not rescued:
+            return "None of them became right."
+        return (
+            f"Up to {min(readable, rescued)} of the {plural(rescued, 'rescued example')} may have changed in "
+            "format, not in ability."
+        )
 
 
 def answer_flags(result: BeneficialHeads) -> tuple[AnswerFlags, AnswerFlags]:

@@ -155,7 +155,7 @@ def draw_gain_map(info: GainMap) -> go.Figure:
                 "y": -48 / max(rows, 120),
                 "yanchor": "top",
                 "outlinewidth": 0,
-                "title": {"text": f"Discovery gain when removed ({UNIT})", "side": "bottom"},
+                "title": {"text": f"Gain when removed ({UNIT})", "side": "bottom"},
                 "nticks": 7,
             },
         },

@@ -93,7 +93,7 @@ def draw_subsets(info: BestSubsets) -> go.Figure:
     """Draw rescued examples to the right of zero and damaged ones to the left, best set on top."""
     import plotly.graph_objects as go
 
-    figure = go.Figure(layout=base_layout(height=26 * len(info.rows) + 116))
+    figure = go.Figure(layout=base_layout(height=26 * len(info.rows) + 134))
     labels = [f"<b>★ {row.heads}</b>" if row.chosen else str(row.heads) for row in info.rows]
     hovers = [
         f"<b>{row.heads}</b><br>gain {points(row.gain)} {UNIT}"
@@ -120,15 +120,26 @@ def draw_subsets(info: BestSubsets) -> go.Figure:
             )
         )
     widest = max([1, *(row.rescued for row in info.rows), *(row.damaged for row in info.rows)])
-    figure.update_layout(barmode="relative", bargap=0.3, margin={"l": 8, "r": 12, "t": 36, "b": 48})
+    figure.update_layout(barmode="relative", bargap=0.3, margin={"l": 8, "r": 12, "t": 36, "b": 66})
     figure.update_xaxes(
-        title_text=f"Examples of {info.n_examples} ({OPTIMISTIC})",
-        title_font={"size": 11},
-        range=[-1.18 * max([1, *(row.damaged for row in info.rows)]) - 0.06 * widest, 1.18 * widest],
+        title_text=f"Examples of {info.n_examples}",
+        range=[-1.18 * max([1, *(row.damaged for row in info.rows)]) - 0.16 * widest, 1.18 * widest],
         tickvals=_ticks(widest),
         ticktext=[str(abs(tick)) for tick in _ticks(widest)],
         zeroline=True,
         zerolinewidth=1,
+    )
+    figure.add_annotation(
+        text=OPTIMISTIC,
+        showarrow=False,
+        font={"size": 11},
+        xref="paper",
+        yref="paper",
+        x=1,
+        y=0,
+        xanchor="right",
+        yanchor="top",
+        yshift=-46,
     )
     figure.update_yaxes(
         tickvals=list(range(len(labels))), ticktext=labels, autorange="reversed", showgrid=False

@@ -22,8 +22,8 @@ def points_range(low: float, high: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share from 0 to 1 in percent, ``"42.0 %"`` with a space that does not break."""
-    return f"{100 * share:.1f}\u00a0%"
+    """A share from 0 to 1 in percent, ``"42.0%"``."""
+    return f"{100 * share:.1f}%"
 
 
 def p_value_text(p_value: float) -> str:
