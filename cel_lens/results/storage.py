@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -24,6 +25,9 @@ __all__ = ["FORMAT", "load", "save", "write_text"]
 
 FORMAT = "cel-lens/1"
 """Name and version of the layout of ``result.json``."""
+
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What Python, numpy and zipfile raise on a file that was cut, overwritten or is of another kind."""
 
 
 def save(result: BeneficialHeads, folder: str | os.PathLike[str]) -> Path:
@@ -50,7 +54,7 @@ def load(folder: str | os.PathLike[str]) -> BeneficialHeads:
             f"{source} holds no finished search: {Path(error.filename).name} is missing "
             "(a search writes result.json and outcomes.npz when it ends)"
         ) from error
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise InvalidInput(f"the result in {source} cannot be read: {error}") from error
     try:
         return from_json(document, discovery, heldout)
