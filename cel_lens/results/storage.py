@@ -69,7 +69,9 @@ def load(folder: str | os.PathLike[str]) -> BeneficialHeads:
 def write_text(path: Path, text: str) -> None:
     """Replace a file as a whole: readers see the old text or the new one, never a part."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_text(
+        text, encoding="utf-8", errors="backslashreplace"
+    )  # in JSON, an escape that reads back
     partial.replace(path)
 
 
