@@ -226,7 +226,7 @@ def _save_outcomes(path: Path, result: BeneficialHeads) -> None:
 
 
 def _load_outcomes(path: Path) -> tuple[OutcomeMatrix, OutcomeMatrix]:
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         matrices = [
             OutcomeMatrix(
                 conditions=tuple(HeadSet.of(str(name)) for name in arrays[f"{split}_conditions"]),
