@@ -123,10 +123,12 @@ def from_json(
         raise ValueError(f"format is {document.get('format')!r}, expected {FORMAT!r}")
     known = {"format", "headline"} | {field.name for field in fields(BeneficialHeads)}
     _refuse_unknown(document, known - {"discovery_outcomes", "heldout_outcomes"})
-    config = dict(document["config"])
-    if config.get("layers") is not None:
+    config = {field.name: document["config"][field.name] for field in fields(SearchConfig)}
+    _refuse_unknown(document["config"], set(config))
+    if config["layers"] is not None:
         config["layers"] = tuple(config["layers"])
-    provenance = dict(document["provenance"])
+    provenance = {field.name: document["provenance"][field.name] for field in fields(Provenance)}
+    _refuse_unknown(document["provenance"], set(provenance))
     provenance["inactive"] = tuple(provenance["inactive"])
     result = BeneficialHeads(
         heads=HeadSet.of(document["heads"]),
