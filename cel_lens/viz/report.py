@@ -132,7 +132,7 @@ def write_report(result: BeneficialHeads, path: str | os.PathLike[str]) -> Path:
         InvalidInput: If the file cannot be written.
     """
     target = Path(path)
-    page = _render(result).encode("utf-8", "replace").decode("utf-8")  # a folder's name may hold stray bytes
+    page = _render(result)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_text(target, page)
