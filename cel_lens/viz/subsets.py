@@ -109,7 +109,7 @@ def draw_subsets(info: BestSubsets) -> go.Figure:
                 orientation="h",
                 x=[sign * count for count in counts],
                 y=list(range(len(counts))),
-                text=[str(count) for count in counts],
+                text=[str(count) if count or sign > 0 else "" for count in counts],
                 textposition="outside",
                 textfont={"size": _SMALL_NUMBERS_OUTSIDE},
                 cliponaxis=False,
