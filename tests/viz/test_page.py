@@ -165,6 +165,8 @@ def test_the_page_and_its_plots_follow_the_readers_colours_and_print_dark_on_whi
     assert browser.ask(BRIGHTNESS)[2] < 60
     browser.ask("window.dispatchEvent(new Event('afterprint'))")
     assert browser.ask(BRIGHTNESS)[2] > 200
+    browser.open(pages["found"], dark=True)
+    assert browser.ask(BRIGHTNESS)[2] > 200
 
 
 def test_the_page_prints_on_a_few_sheets(browser: Browser, pages: dict[str, Path]) -> None:

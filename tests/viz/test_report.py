@@ -134,6 +134,8 @@ def test_plots_are_embedded_as_they_are_drawn(tmp_path: Path) -> None:
     _, page = read(build_result(), tmp_path)
     figures = {name: json.loads(text) for name, text in page.data.items() if name.endswith("-data")}
     assert set(figures) == {"gain-map-data", "best-subsets-data", "panel-gains-data"}
+    assert "<b>L0H1</b>" in figures["gain-map-data"]["data"][0]["text"][0][1]
+    assert not any("<" in page.data[name] for name in figures)  # nothing in them can end the script element
     assert [[round(gain) for gain in row] for row in figures["gain-map-data"]["data"][0]["z"]] == [
         [0, 15, 0],
         [5, 0, -20],
