@@ -81,14 +81,10 @@ def build_result(
         effects: What each head does on discovery; a head left out changes nothing. A head's rescued
             and damaged examples start at a place of its own, so heads rescue different examples; a set
             changes what any of its heads changes.
-        n_layers: Layers of the model.
-        n_heads: Query heads in each layer.
-        layers: Screened layers.
-        n_discovery: Discovery examples, an even number.
-        n_heldout: Held-out examples, an even number.
+        n_layers, n_heads, layers: Shape of the model and the screened layers.
+        n_discovery, n_heldout: Examples of each panel, even numbers.
         heldout: Rescued and damaged held-out examples of the chosen set.
-        pool_size: Heads in the joint search.
-        max_heads: Largest size of a set.
+        pool_size, max_heads: Heads in the joint search and largest size of a set.
         provenance: Changes of the provenance.
     """
     screened = all_heads(n_layers, n_heads, layers)
@@ -99,10 +95,11 @@ def build_result(
     intact = np.arange(n_discovery) < n_discovery // 2
     ranked = sorted(screened, key=lambda head: _key(intact, intact ^ flips[head], HeadSet((head,))))
     pool = sorted(ranked[:pool_size])
-    rows = {INTACT: intact} | {HeadSet((head,)): intact ^ flips[head] for head in screened}
-    for size in range(2, max_heads + 1):
-        for heads in combinations(pool, size):
-            rows[HeadSet(heads)] = intact ^ np.logical_or.reduce([flips[head] for head in heads])
+    subsets = [heads for size in range(2, max_heads + 1) for heads in combinations(pool, size)]
+    rows = {INTACT: intact} | {
+        HeadSet(heads): intact ^ np.logical_or.reduce([flips[head] for head in heads])
+        for heads in [*((head,) for head in screened), *subsets]
+    }
     tried = [one for one in rows if one != INTACT and set(one.heads) <= set(pool)]
     tried.sort(key=lambda one: _key(intact, rows[one], one))
     rescued, damaged = paired_counts(intact, rows[tried[0]])

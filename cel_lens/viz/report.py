@@ -179,13 +179,10 @@ def _figures(content: ReportContent) -> dict[str, go.Figure]:
 
 
 def _figure_json(figure: go.Figure) -> Any:
-    """The figure as JSON that can stand inside a script element."""
+    """The figure as JSON that can stand inside a script element: plotly escapes ``<``, ``>`` and ``/``."""
     from markupsafe import Markup
 
-    text = str(figure.to_json())
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)
+    return Markup(figure.to_json())
 
 
 def _settings(result: BeneficialHeads) -> tuple[Fact, ...]:
