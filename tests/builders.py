@@ -87,6 +87,7 @@ def build_result(
         pool_size, max_heads: Heads in the joint search and largest size of a set.
         provenance: Changes of the provenance.
     """
+    sizes = {"n_discovery": n_discovery, "n_heldout": n_heldout}
     screened = all_heads(n_layers, n_heads, layers)
     flips = {
         head: _flips(effects.get(str(head), (0, 0)), n_discovery, place)
@@ -113,14 +114,7 @@ def build_result(
         screening=tuple(_head_gain(head, intact, rows[HeadSet((head,))]) for head in ranked),
         subsets=tuple(_subset_gain(one, intact, rows[one]) for one in tried),
         finalists=tuple(tried[:3]),
-        config=SearchConfig(
-            n_discovery=n_discovery,
-            n_heldout=n_heldout,
-            max_heads=max_heads,
-            pool_size=pool_size,
-            n_finalists=3,
-            layers=layers,
-        ),
+        config=SearchConfig(max_heads=max_heads, pool_size=pool_size, n_finalists=3, layers=layers, **sizes),
         provenance=build_provenance(**({"n_layers": n_layers, "n_heads": n_heads} | provenance)),
         discovery_outcomes=build_matrix(rows, "discovery"),
         heldout_outcomes=build_matrix({INTACT: before} | {chosen: after}, "heldout"),
