@@ -15,7 +15,7 @@ from cel_lens.errors import InvalidInput
 
 __all__ = ["INTACT", "Head", "HeadSet", "all_heads", "parse_layers"]
 
-_HEAD = re.compile(r"L(\d+)H(\d+)", re.ASCII | re.IGNORECASE)
+_HEAD = re.compile(r"L(\d{1,6})H(\d{1,6})", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -189,7 +189,7 @@ def parse_layers(text: str) -> tuple[int, ...]:
     """
     layers: set[int] = set()
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)(?:\s*-\s*(\d+))?\s*", part, re.ASCII)
+        match = re.fullmatch(r"\s*(\d{1,5})(?:\s*-\s*(\d{1,5}))?\s*", part, re.ASCII)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
             raise InvalidInput(f"{text!r} is not a selection of layers: write for example 0-5 or 0-2,7")

@@ -83,6 +83,8 @@ def tango_interval(n: int, rescued: int, damaged: int, *, confidence: float = 0.
         paired-sample design", Statistics in Medicine 17 (1998).
     """
     _check_counts(n, rescued, damaged)
+    if n < 1:
+        raise InvalidInput("a gain needs at least one example")
     if not 0 < confidence < 1:
         raise InvalidInput(f"confidence lies between 0 and 1, not {confidence!r}")
     z = float(norm.ppf(0.5 + confidence / 2))
@@ -134,8 +136,6 @@ def estimate_gain(
 def _check_counts(n: int, rescued: int, damaged: int) -> None:
     if rescued < 0 or damaged < 0 or rescued + damaged > n:
         raise InvalidInput(f"counts do not fit: {rescued} rescued and {damaged} damaged of {n} examples")
-    if n < 0:
-        raise InvalidInput(f"a number of examples is not negative: {n}")
 
 
 def _score(n: int, rescued: int, damaged: int, difference: float) -> float:

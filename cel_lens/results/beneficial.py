@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cel_lens.heads import HeadSet
 from cel_lens.results.config import SearchConfig
-from cel_lens.results.gains import GainEstimate, HeadGain, SubsetGain
+from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadGain, SubsetGain
 from cel_lens.results.outcomes import OutcomeMatrix
 from cel_lens.results.provenance import Provenance
 
@@ -149,6 +149,7 @@ class BeneficialHeads:
             "<table><thead><tr><th>panel</th><th>examples</th><th>intact %</th><th>ablated %</th>"
             "<th>gain (points)</th><th>interval</th><th>McNemar p</th><th></th></tr></thead>"
             f"<tbody>{rows}</tbody></table>"
-            "<table><thead><tr><th>best single heads (discovery)</th><th>rescued</th><th>damaged</th>"
+            f"<table><caption>Best single heads on discovery ({OPTIMISTIC})</caption>"
+            "<thead><tr><th>head</th><th>rescued</th><th>damaged</th>"
             f"<th>gain (points)</th></tr></thead><tbody>{best}</tbody></table>"
         )

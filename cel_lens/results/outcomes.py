@@ -136,7 +136,11 @@ class OutcomeMatrix:
             raise ValueError("the first condition is the intact model")
         if len(set(self.conditions)) != len(self.conditions):
             raise ValueError("conditions are unique")
-        self.correct.setflags(write=False)
+        if len(set(self.example_ids)) != len(self.example_ids):
+            raise ValueError("example ids are unique")
+        own = self.correct.copy()
+        own.setflags(write=False)
+        object.__setattr__(self, "correct", own)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, OutcomeMatrix):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cel_lens.errors import InvalidInput
-from cel_lens.heads import Head, HeadSet
+from cel_lens.heads import INTACT, Head, HeadSet
 from cel_lens.results.beneficial import BeneficialHeads
 from cel_lens.results.config import SearchConfig
 from cel_lens.results.gains import GainEstimate, HeadGain, SubsetGain
@@ -24,6 +25,9 @@ __all__ = ["FORMAT", "load", "save", "write_text"]
 
 FORMAT = "cel-lens/1"
 """Name and version of the layout of ``result.json``."""
+
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+"""What Python, numpy and zipfile raise on a file that was cut, overwritten or is of another kind."""
 
 
 def save(result: BeneficialHeads, folder: str | os.PathLike[str]) -> Path:
@@ -50,11 +54,13 @@ def load(folder: str | os.PathLike[str]) -> BeneficialHeads:
             f"{source} holds no finished search: {Path(error.filename).name} is missing "
             "(a search writes result.json and outcomes.npz when it ends)"
         ) from error
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except _DAMAGED as error:
         raise InvalidInput(f"the result in {source} cannot be read: {error}") from error
     try:
         return from_json(document, discovery, heldout)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except KeyError as error:
+        raise InvalidInput(f"{source / 'result.json'} lacks the field {error.args[0]}") from error
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
         raise InvalidInput(
             f"{source / 'result.json'} does not fit this version of cel_lens: {error}"
         ) from error
@@ -63,7 +69,9 @@ def load(folder: str | os.PathLike[str]) -> BeneficialHeads:
 def write_text(path: Path, text: str) -> None:
     """Replace a file as a whole: readers see the old text or the new one, never a part."""
     partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_text(
+        text, encoding="utf-8", errors="backslashreplace"
+    )  # in JSON, an escape that reads back
     partial.replace(path)
 
 
@@ -107,30 +115,31 @@ def from_json(
     """Build a result from :func:`to_json` and its two outcome matrices.
 
     Raises:
-        ValueError: If the format is another one, a field is unknown or missing, or the counts do not
-            follow from the outcome matrices.
+        ValueError: If the format is another one, a field is unknown, or a figure does not follow from
+            the outcome matrices.
+        KeyError: If a field is missing.
     """
     if document.get("format") != FORMAT:
         raise ValueError(f"format is {document.get('format')!r}, expected {FORMAT!r}")
     known = {"format", "headline"} | {field.name for field in fields(BeneficialHeads)}
     _refuse_unknown(document, known - {"discovery_outcomes", "heldout_outcomes"})
-    config = dict(document["config"])
-    if config.get("layers") is not None:
+    config = {field.name: document["config"][field.name] for field in fields(SearchConfig)}
+    _refuse_unknown(document["config"], set(config))
+    if config["layers"] is not None:
         config["layers"] = tuple(config["layers"])
-    provenance = dict(document["provenance"])
+    provenance = {field.name: document["provenance"][field.name] for field in fields(Provenance)}
+    _refuse_unknown(document["provenance"], set(provenance))
     provenance["inactive"] = tuple(provenance["inactive"])
     result = BeneficialHeads(
         heads=HeadSet.of(document["heads"]),
         heldout=_read_estimate(document["heldout"]),
         discovery=_read_estimate(document["discovery"]),
         screening=tuple(
-            HeadGain(head=Head.parse(one["head"]), n=one["n"], rescued=one["rescued"], damaged=one["damaged"])
+            HeadGain(head=Head.parse(one["head"]), **_read_counts(one, "head"))
             for one in document["screening"]
         ),
         subsets=tuple(
-            SubsetGain(
-                heads=HeadSet.of(one["heads"]), n=one["n"], rescued=one["rescued"], damaged=one["damaged"]
-            )
+            SubsetGain(heads=HeadSet.of(one["heads"]), **_read_counts(one, "heads"))
             for one in document["subsets"]
         ),
         finalists=tuple(HeadSet.of(one) for one in document["finalists"]),
@@ -152,10 +161,22 @@ def _estimate(estimate: GainEstimate) -> dict[str, Any]:
     return {**asdict(estimate), **rates, "note": estimate.note}
 
 
+def _read_counts(document: Mapping[str, Any], name: str) -> dict[str, int]:
+    counts = ("n", "rescued", "damaged")
+    _refuse_unknown(document, {name, "gain", *counts})
+    read = {count: document[count] for count in counts}
+    if document["gain"] != (read["rescued"] - read["damaged"]) / read["n"]:
+        raise ValueError(f"the gain of {document[name]} does not follow from its counts")
+    return read
+
+
 def _read_estimate(document: Mapping[str, Any]) -> GainEstimate:
     names = {field.name for field in fields(GainEstimate)}
     _refuse_unknown(document, names | {"intact_accuracy", "ablated_accuracy", "note"})
-    return GainEstimate(**{name: document[name] for name in names})
+    estimate = GainEstimate(**{name: document[name] for name in names})
+    if any(document[name] != value for name, value in _estimate(estimate).items()):
+        raise ValueError(f"the rates of the {estimate.split} panel do not follow from its counts")
+    return estimate
 
 
 def _refuse_unknown(document: Mapping[str, Any], known: set[str]) -> None:
@@ -165,20 +186,33 @@ def _refuse_unknown(document: Mapping[str, Any], known: set[str]) -> None:
 
 
 def _check_counts(result: BeneficialHeads) -> None:
-    """Refuse counts that do not follow from the stored verdicts."""
-    for matrix, estimate in (
-        (result.discovery_outcomes, result.discovery),
-        (result.heldout_outcomes, result.heldout),
+    """Refuse figures that do not follow from the stored verdicts."""
+    for split, matrix, estimate in (
+        ("discovery", result.discovery_outcomes, result.discovery),
+        ("heldout", result.heldout_outcomes, result.heldout),
     ):
-        intact, ablated = matrix.row(HeadSet()), matrix.row(result.heads)
-        counts = (
-            len(intact),
-            int(intact.sum()),
-            int((~intact & ablated).sum()),
-            int((intact & ~ablated).sum()),
-        )
-        if counts != (estimate.n, estimate.intact_correct, estimate.rescued, estimate.damaged):
-            raise ValueError(f"the {estimate.split} figures do not follow from outcomes.npz")
+        counts = (estimate.n, estimate.rescued, estimate.damaged)
+        intact_correct = int(matrix.row(INTACT).sum())
+        follows = counts == _counts(matrix, result.heads) and estimate.intact_correct == intact_correct
+        if not follows or estimate.gain != (estimate.rescued - estimate.damaged) / estimate.n:
+            raise ValueError(f"the {split} figures do not follow from outcomes.npz")
+        if not (
+            estimate.split == split
+            and -1 <= estimate.ci_low <= estimate.gain <= estimate.ci_high <= 1
+            and 0 < estimate.confidence < 1
+            and 0 <= estimate.p_value <= 1
+        ):
+            raise ValueError(f"the {split} figures contradict each other")
+    observed: tuple[HeadGain | SubsetGain, ...] = (*result.screening, *result.subsets)
+    for one in observed:
+        if (one.n, one.rescued, one.damaged) != _counts(result.discovery_outcomes, one.heads):
+            raise ValueError(f"the counts of {one.heads} do not follow from outcomes.npz")
+
+
+def _counts(matrix: OutcomeMatrix, heads: HeadSet) -> tuple[int, int, int]:
+    """Number of examples, rescued and damaged."""
+    intact, ablated = matrix.row(INTACT), matrix.row(heads)
+    return len(intact), int((~intact & ablated).sum()), int((intact & ~ablated).sum())
 
 
 def _save_outcomes(path: Path, result: BeneficialHeads) -> None:
@@ -194,7 +228,7 @@ def _save_outcomes(path: Path, result: BeneficialHeads) -> None:
 
 
 def _load_outcomes(path: Path) -> tuple[OutcomeMatrix, OutcomeMatrix]:
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
         matrices = [
             OutcomeMatrix(
                 conditions=tuple(HeadSet.of(str(name)) for name in arrays[f"{split}_conditions"]),
