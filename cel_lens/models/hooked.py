@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cel_lens.models.facts import model_facts
-
 from cel_lens.errors import UnsupportedModel
+from cel_lens.models.facts import model_facts
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
