@@ -12,7 +12,7 @@ import torch
 from cel_lens.errors import CelLensError, InvalidInput, ModelLoadError, UnsupportedModel
 from cel_lens.models import load_model, model_facts
 from cel_lens.models.checks import parity_error
-from tests.models.tiny import edit_config, tiny_folder, tiny_gguf, tiny_hf  # noqa: TID251
+from tests.models.tiny import build_hf, edit_config, tiny_folder, tiny_gguf, tiny_hf  # noqa: TID251
 
 
 @pytest.fixture
@@ -97,6 +97,42 @@ def test_damaged_weights(tmp_path, keep):
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:keep])
     assert "damaged" in refused(folder)
+
+
+def test_damaged_generation_config(tmp_path):
+    # Passed over, it would take the end-of-text tokens with it.
+    folder = tiny_folder("llama", tmp_path / "m")
+    (folder / "generation_config.json").write_text("{")
+    assert "generation_config.json" in refused(folder)
+
+
+@pytest.mark.parametrize("entries", [{"vocab_size": "many"}, {"num_attention_heads": 5}])
+def test_config_that_makes_no_sense(tmp_path, entries):
+    folder = tiny_folder("llama", tmp_path / "m")
+    edit_config(folder, **entries)
+    assert "config.json" in refused(folder)
+
+
+def test_code_of_the_checkpoint_is_not_run(tmp_path):
+    folder = tiny_folder("llama", tmp_path / "m")
+    code = "raise SystemExit('it ran')"
+    (folder / "code.py").write_text(code)
+    edit_config(
+        folder,
+        model_type="own",
+        architectures=["OwnForCausalLM"],
+        auto_map={"AutoConfig": "code.OwnConfig", "AutoModelForCausalLM": "code.OwnForCausalLM"},
+    )
+    assert "code of its own" in refused(folder, UnsupportedModel)
+
+
+def test_missing_shard(tmp_path):
+    folder = tiny_folder("llama", tmp_path / "m")
+    (folder / "model.safetensors").unlink()
+    build_hf("llama").save_pretrained(folder, max_shard_size="20KB")
+    load_model(folder, device="cpu")
+    (folder / "model-00002-of-00007.safetensors").unlink()
+    assert "model-00002-of-00007.safetensors" in refused(folder)
 
 
 def test_damaged_tokenizer(tmp_path):
