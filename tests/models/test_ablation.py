@@ -15,7 +15,7 @@ import torch
 from cel_lens.errors import InvalidInput, UnsupportedModel
 from cel_lens.heads import Head, HeadSet, all_heads
 from cel_lens.models import zero_ablation
-from tests.models.tiny import build_hf, prompt, tiny_hf, tiny_model
+from tests.models.tiny import build_hf, prompt, tiny_hf, tiny_model  # noqa: TID251
 
 FAMILIES = ("llama", "qwen2", "gpt2", "gpt_neox")
 PROJECTIONS: dict[str, Callable[[Any, int], Any]] = {
@@ -375,7 +375,7 @@ def test_only_real_positions_make_a_head_active(model: Any) -> None:
 
 @pytest.mark.parametrize("names", ["L3H0", "L0H4", "L0H1+L7H9"])
 def test_a_head_that_does_not_exist_is_refused_with_the_range(model: Any, names: str) -> None:
-    wrong = names.split("+")[-1]
+    wrong = names.rpartition("+")[2]
     with (
         pytest.raises(InvalidInput, match=rf"{wrong} does not exist .* layers 0-2 with query heads 0-3"),
         zero_ablation(model, names),
