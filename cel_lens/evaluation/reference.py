@@ -55,7 +55,8 @@ class ReferenceEngine:
 
         for heads in head_sets:
             responses: dict[int, Response] = {}
-            with torch.inference_mode(), ablate(self._lens, heads) as ablation:
+            # not inference_mode: tables that TransformerLens keeps in the model may grow, for later use with gradients
+            with torch.no_grad(), ablate(self._lens, heads) as ablation:
                 for batch in self._batches:
                     run = self._generate if batch.generates else self._score
                     responses |= run(batch, ablation)
