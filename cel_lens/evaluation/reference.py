@@ -72,7 +72,7 @@ class ReferenceEngine:
         running = list(range(len(batch.items)))
         while True:
             ablation.real = mask
-            logits = self._lens.logits(self._lens.residual(tokens, mask, cache)[:, -1])
+            logits = self._lens.logits(self._lens.residual(tokens, mask, cache)[:, -1:])[:, 0]
             self._check_finite(logits[running], [batch.items[row] for row in running], ablation)
             chosen = logits.argmax(dim=-1)
             for row, token in zip(running, chosen[running].tolist(), strict=True):
@@ -110,7 +110,7 @@ class ReferenceEngine:
                     continuation[first : first + _POSITIONS_AT_ONCE], device=residual.device
                 )
                 places = slice(start + first, start + first + len(wanted))
-                logits = self._lens.logits(residual[row, places])
+                logits = self._lens.logits(residual[row : row + 1, places])[0]
                 self._check_finite(logits, [item] * len(wanted), ablation)
                 scores = logits.log_softmax(dim=-1).gather(1, wanted[:, None])
                 total += float(scores.sum())
