@@ -13,6 +13,8 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
+from jinja2 import TemplateError
+
 from cel_lens.errors import EvaluationError, InvalidInput
 from cel_lens.models.protocol import LensModel
 from cel_lens.tasks import Choose, Example, Generate, Request
@@ -172,15 +174,20 @@ def _chat(tokenizer: Any, turn: str) -> str:
         raise InvalidInput(
             "the model's tokenizer has no chat template: use a completion style, or an instruction-tuned model"
         )
-    text: str = tokenizer.apply_chat_template(
-        [{"role": "user", "content": turn}],
-        chat_template=_without_clock(tokenizer.get_chat_template()),
-        tokenize=False,
-        add_generation_prompt=True,
-        enable_thinking=False,
-        date_string=FROZEN_DATE,
-    )
-    behind = text.rpartition(turn.strip())[2] if turn.strip() else text  # the question itself may speak of <think>
+    try:
+        text: str = tokenizer.apply_chat_template(
+            [{"role": "user", "content": turn}],
+            chat_template=_without_clock(tokenizer.get_chat_template()),
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,
+            date_string=FROZEN_DATE,
+        )
+    except (TemplateError, TypeError) as error:
+        raise InvalidInput(f"the model's chat template cannot render a single user turn: {error}") from error
+    behind = (
+        text.rpartition(turn.strip())[2] if turn.strip() else text
+    )  # the question itself may speak of <think>
     if "<think>" in behind and "</think>" not in behind.rpartition("<think>")[2]:
         raise EvaluationError("the chat template opens a thinking block although thinking is switched off")
     return text
