@@ -172,7 +172,9 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Entries of nested mappings under dotted names, so that a message can name the very setting."""
     entries: dict[str, Any] = {}
     for name, value in nested.items():
-        entries |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        entries |= (
+            _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        )
     return entries
 
 
