@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,18 @@ from cel_lens.errors import InvalidInput
 from cel_lens.theory.escape import predicted_leader
 from cel_lens.theory.parameters import FloatArray, IntArray, require_count
 
-__all__ = ["Batch", "Descent", "Progress", "Schedule", "Status", "advance", "descend"]
+__all__ = [
+    "AttentionTerms",
+    "Batch",
+    "Descent",
+    "Progress",
+    "Schedule",
+    "Status",
+    "advance",
+    "attention_terms",
+    "descend",
+    "push",
+]
 
 Progress: TypeAlias = Callable[[str], None]
 """Receives one short line whenever a longer computation moves on."""
@@ -51,6 +62,15 @@ _MESSAGES = {
     Status.CONVERGED: "the residual is below the tolerance",
     Status.DIVERGED: "the residual left every bound: use a smaller step size",
 }
+
+
+class AttentionTerms(NamedTuple):
+    """The two factors of a contribution ``c = o v tanh(q k)``."""
+
+    tanh: FloatArray
+    """``tanh(q k)``: difference of the pair's softmax weights."""
+    gain: FloatArray
+    """``o v``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +153,38 @@ def advance(theta: FloatArray, rate: FloatArray, target: FloatArray) -> FloatArr
     Returns:
         Residuals before the step, shape (R,).
     """
-    q, k, v, o = theta
-    tanh = np.tanh(q * k)
-    gain = o * v
+    tanh, gain = attention_terms(theta)
     residual: FloatArray = target - (gain * tanh).sum(axis=0)
-    pull = rate * residual
+    push(theta, tanh, gain, pull=rate * residual)
+    return residual
+
+
+def attention_terms(theta: FloatArray) -> AttentionTerms:
+    """``tanh(q k)`` and ``o v`` of every head, whose product is its contribution.
+
+    Args:
+        theta: Weights (q, k, v, o), shape (4, ...).
+
+    Returns:
+        Two arrays of shape (...).
+    """
+    q, k, v, o = theta
+    return AttentionTerms(np.tanh(q * k), o * v)
+
+
+def push(theta: FloatArray, tanh: FloatArray, gain: FloatArray, *, pull: FloatArray) -> None:
+    """Move all heads up the gradient of their contributions, in place.
+
+    Every head of a feature is moved by the same `pull`: the heads differ in where they are, never in
+    what drives them. That is why they share a clock, whatever noise the pull carries.
+
+    Args:
+        theta: Weights (q, k, v, o), shape (4, ...); updated.
+        tanh: ``tanh(q k)`` before the step, shape (...); overwritten.
+        gain: ``o v`` before the step, shape (...); overwritten.
+        pull: ``-eta dJ/dw``, broadcast over (...).
+    """
+    q, k, v, o = theta
     through_value = pull * tanh
     gain *= pull
     tanh *= tanh
@@ -150,7 +197,6 @@ def advance(theta: FloatArray, rate: FloatArray, target: FloatArray) -> FloatArr
     k += gain
     v += step_v
     o += through_value
-    return residual
 
 
 def descend(batch: Batch, schedule: Schedule, *, progress: Progress | None = None) -> Descent:
