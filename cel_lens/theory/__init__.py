@@ -15,8 +15,20 @@ from cel_lens.theory.ablation import (
     remove_heads,
 )
 from cel_lens.theory.attention import attention_output, literal_objective, task_population
-from cel_lens.theory.descent import Status
+from cel_lens.theory.descent import Schedule, Status
 from cel_lens.theory.escape import AuxiliaryPath, Leader, auxiliary_path, escape_time, predicted_leader
+from cel_lens.theory.extensions import (
+    Layout,
+    LayoutRun,
+    conflict_of_tasks,
+    conflict_of_weights,
+    race_layout,
+    separation_probability,
+    separation_probability_unequal,
+    train_layout,
+    win_probabilities,
+)
+from cel_lens.theory.finite_samples import SampledRun, Sampling, train_on_samples
 from cel_lens.theory.flow import BalancedOrbit, FlowEnd, balanced_orbit, run_flow
 from cel_lens.theory.model import (
     Risks,
@@ -27,8 +39,14 @@ from cel_lens.theory.model import (
     predictor,
     risks,
 )
+from cel_lens.theory.non_diagonal import FullRun, train_full_projections
+from cel_lens.theory.optimisers import shares_after
 from cel_lens.theory.parameters import Assumption, Setting
+from cel_lens.theory.report import write_report
 from cel_lens.theory.simulation import Simulation, simulate, simulate_from
+from cel_lens.theory.tracking import Tracking, tracking_errors
+from cel_lens.theory.verification import Plot, Row, Series, Statement, Verdict, Verification
+from cel_lens.theory.verify import verify
 
 __all__ = [
     "Allocation",
@@ -37,15 +55,30 @@ __all__ = [
     "BalancedOrbit",
     "Deviations",
     "FlowEnd",
+    "FullRun",
+    "Layout",
+    "LayoutRun",
     "Leader",
+    "Plot",
     "RemovalEffect",
     "Risks",
+    "Row",
+    "SampledRun",
+    "Sampling",
+    "Schedule",
+    "Series",
     "Setting",
     "Simulation",
+    "Statement",
     "Status",
+    "Tracking",
+    "Verdict",
+    "Verification",
     "attention_output",
     "auxiliary_path",
     "balanced_orbit",
+    "conflict_of_tasks",
+    "conflict_of_weights",
     "deviations_on_separation",
     "draw_quartets",
     "effect_of_shares",
@@ -57,10 +90,21 @@ __all__ = [
     "literal_objective",
     "predicted_leader",
     "predictor",
+    "race_layout",
     "remove_heads",
     "risks",
     "run_flow",
+    "separation_probability",
+    "separation_probability_unequal",
+    "shares_after",
     "simulate",
     "simulate_from",
     "task_population",
+    "tracking_errors",
+    "train_full_projections",
+    "train_layout",
+    "train_on_samples",
+    "verify",
+    "win_probabilities",
+    "write_report",
 ]
