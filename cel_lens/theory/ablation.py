@@ -59,11 +59,13 @@ class Allocation:
 
     Attributes:
         name: The allocation in words.
+        short: What head 0 holds, as a label: the features' numbers or one word.
         quartets: Weights, shape (3, H, 4).
         effect: Effect of deleting head 0, scalars.
     """
 
     name: str
+    short: str
     quartets: FloatArray
     effect: RemovalEffect
 
@@ -157,22 +159,22 @@ def equally_optimal_allocations(setting: Setting) -> tuple[Allocation, ...]:
         Seven allocations.
     """
     heads, even = setting.n_heads, 1 / setting.n_heads
-    owners = {
-        "head 0 holds feature 0 only": (0, 1, 1),
-        "head 0 holds features 0 and 1": (0, 0, 1),
-        "head 0 holds features 0 and 2": (0, 1, 0),
-        "head 0 holds everything": (0, 0, 0),
-        "head 0 holds nothing": (1, 1, 1),
-    }
-    shares = {name: np.eye(heads)[list(who)] for name, who in owners.items()}
-    shares["every head holds an equal share"] = np.full((3, heads), even)
+    owners = (
+        ("head 0 holds feature 0 only", "0", (0, 1, 1)),
+        ("head 0 holds features 0 and 1", "0, 1", (0, 0, 1)),
+        ("head 0 holds features 0 and 2", "0, 2", (0, 1, 0)),
+        ("head 0 holds everything", "all", (0, 0, 0)),
+        ("head 0 holds nothing", "none", (1, 1, 1)),
+    )
+    shares = [(name, short, np.eye(heads)[list(who)]) for name, short, who in owners]
+    shares.append(("every head holds an equal share", "equal", np.full((3, heads), even)))
     cancelled = np.eye(heads)[[0, 1, 1]]
     cancelled[0, :2] = 2.0, -1.0
-    shares["head 0 holds twice feature 0, head 1 takes half back"] = cancelled
-    return tuple(_allocation(name, share, setting) for name, share in shares.items())
+    shares.append(("head 0 holds twice feature 0, head 1 takes half back", "twice 0", cancelled))
+    return tuple(_allocation(name, short, share, setting) for name, short, share in shares)
 
 
-def _allocation(name: str, shares: FloatArray, setting: Setting) -> Allocation:
+def _allocation(name: str, short: str, shares: FloatArray, setting: Setting) -> Allocation:
     """Weights on the balanced orbit whose contributions are ``shares * beta``, shares (3, H)."""
     quartets = np.zeros((*shares.shape, 4))
     wanted = shares * setting.targets[:, None]
@@ -181,4 +183,4 @@ def _allocation(name: str, shares: FloatArray, setting: Setting) -> Allocation:
         q, v = orbit.query_key, orbit.value_output
         quartets[place] = q, q, v, np.copysign(v, wanted[place])
     first: IntArray = np.array(0)
-    return Allocation(name=name, quartets=quartets, effect=remove_heads(wanted, first, setting))
+    return Allocation(name=name, short=short, quartets=quartets, effect=remove_heads(wanted, first, setting))

@@ -70,12 +70,12 @@ def layout_statement(evidence: Evidence) -> Statement:
         )
         measured = _share(separated, f"{n:,} races by escape time")
         rows.append(judge(claim, measured, evidence.setting))
-        points.append((f"{heads} heads, {private}+{shared}", claimed, measured))
+        points.append((f"{heads}: {private}+{shared}", claimed, measured))
     rows += [_trained_layout_row(evidence), _unequal_row(evidence)]
     names = tuple(point[0] for point in points)
     ends = [point[2].interval or Interval(np.nan, np.nan) for point in points]
     plot = Plot(
-        x_label="heads, private + shared features",
+        x_label="heads: private + shared features",
         y_label="probability of a clean conflict",
         series=(
             Series(name="closed form", x=names, y=tuple(point[1] for point in points), style="bars"),
@@ -198,7 +198,7 @@ def sampling_statement(evidence: Evidence) -> Statement:
         claim = Claim(f"samples-{i}-leader", f"Features won by the predicted leader, {name}", 1.0)
         rows.append(observe(claim, _share(leads.ravel(), note)))
         rows.append(_sampled_gain_row(i, name, run, gains[-1]))
-    names = tuple(cases)
+    names = tuple(name.replace(" ", "<br>", 1).replace(", ", "<br>") for name in cases)
     spread = [np.quantile(gain, [0.1, 0.5, 0.9]) for gain in gains]
     plot = Plot(
         x_label="training data per task",

@@ -160,9 +160,9 @@ def optimum_statement(evidence: Evidence) -> Statement:
             setting,
         ),
     )
-    names = tuple(each.name.replace("head 0 holds ", "") for each in allocations)
+    names = tuple(each.short for each in allocations)
     plot = Plot(
-        x_label="what head 0 holds",
+        x_label="features that head 0 holds",
         y_label="change of risk",
         series=(
             Series(name="gain of task A", x=names, y=tuple(gains.tolist()), style="bars"),

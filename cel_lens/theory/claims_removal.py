@@ -54,7 +54,7 @@ def removal_statement(evidence: Evidence) -> Statement:
     )
     return Statement(
         key="removal",
-        title="Removing a clean conflict head costs task A nothing and task B four times its risk",
+        title="Removing a clean conflict head takes task A's risk to zero and multiplies task B's by four",
         text="Before the removal both risks are t². Afterwards task A is at zero and task B at 4 t²: the shared "
         "weight was a compromise, and without it task A is right and task B twice as wrong. Shown are the "
         "medians of both risks over the draws in which the conflict has a head of its own.",
@@ -96,7 +96,7 @@ def pattern_statement(evidence: Evidence) -> Statement:
     run, heads = evidence.runs[scale], evidence.setting.n_heads
     same = 1 / heads
     patterns = (
-        _Pattern("conflict alone", (1.0, 0.0, 0.0), (1 - same) ** 2),
+        _Pattern("alone", (1.0, 0.0, 0.0), (1 - same) ** 2),
         _Pattern("with A's feature", (1.0, 1.0, 0.0), same * (1 - same)),
         _Pattern("with B's feature", (1.0, 0.0, 1.0), same * (1 - same)),
         _Pattern("with both", (1.0, 1.0, 1.0), same**2),
@@ -118,7 +118,7 @@ def pattern_statement(evidence: Evidence) -> Statement:
             judge(
                 Claim(
                     f"pattern-{i}-probability",
-                    f"Draws with the conflict's head {pattern.name.replace('conflict ', '')}",
+                    f"Draws with the conflict's head {pattern.name}",
                     pattern.probability,
                     acceptance_of_share(pattern.probability, n),
                     TRAINED,
@@ -135,7 +135,7 @@ def pattern_statement(evidence: Evidence) -> Statement:
                 judge(
                     Claim(
                         f"pattern-{i}-{name.split(' ')[0]}",
-                        f"Conflict's head {pattern.name.replace('conflict ', '')}: {name} (median)",
+                        f"Conflict's head {pattern.name}: {name} (median)",
                         number,
                         within(number, 20 * (1 + abs(setting.t)) * scale**4 * evidence.slack(1.0)),
                         TRAINED,
@@ -154,7 +154,7 @@ def _pattern_result(
     claims = [effect_of_shares(pattern.shares, evidence.setting) for pattern in patterns]
     gains, damages = zip(*measured, strict=True)
     plot = Plot(
-        x_label="what the conflict's head holds",
+        x_label="the conflict's head: alone or with other features",
         y_label="change of risk (median)",
         series=(
             Series(name="gain of task A", x=names, y=gains, style="bars"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Literal
 
 from cel_lens.theory.verification import Plot, Series
 
@@ -29,11 +30,20 @@ def draw(plot: Plot) -> go.Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    measured = 0
+    measured, bars = 0, 0
     for series in plot.series:
         claim = series.style in ("claim", "limit")
         figure.add_trace(_trace(series, _QUIET if claim else _COLOURS[measured % len(_COLOURS)], measured))
         measured += not claim
+        bars += series.style == "bars"
+    if bars > 1:
+        _place_points_on_bars(figure)
+    _lay_out(figure, plot)
+    return figure
+
+
+def _lay_out(figure: go.Figure, plot: Plot) -> None:
+    """Axes, legend below, and the vertical axis' label lying above it, where it is never cut off."""
     axis = {
         "gridcolor": _GRID,
         "linecolor": _QUIET,
@@ -45,41 +55,47 @@ def draw(plot: Plot) -> go.Figure:
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": "system-ui, sans-serif", "size": 13, "color": _QUIET},
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        height=340,
-        legend={"orientation": "h", "y": -0.28, "yanchor": "top", "x": 0, "itemsizing": "constant"},
+        margin={"l": 8, "r": 12, "t": 34, "b": 96},
+        height=380,
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
+        title={
+            "text": plot.y_label,
+            "font": {"size": 14},
+            "x": 0,
+            "xanchor": "left",
+            "y": 1,
+            "yanchor": "top",
+            "pad": {"t": 6, "l": 6},
+        },
         bargap=0.3,
         hovermode="closest",
     )
-    figure.update_xaxes(
-        title={"text": plot.x_label, "standoff": 10}, **axis, **_scale(plot.log_x, _numbers(plot))
-    )
-    figure.update_yaxes(title={"text": plot.y_label, "standoff": 8}, **axis, **_scale(plot.log_y, ()))
-    if plot.log_y:
-        figure.update_yaxes(exponentformat="power", dtick=_decades(plot))
-    return figure
+    figure.update_xaxes(title={"text": plot.x_label, "standoff": 10}, **axis, **_scale(plot, "x"))
+    figure.update_yaxes(**axis, **_scale(plot, "y"))
 
 
-def _numbers(plot: Plot) -> tuple[float, ...]:
-    return tuple(sorted({x for series in plot.series for x in series.x if not isinstance(x, str)}))
+def _place_points_on_bars(figure: go.Figure) -> None:
+    """Put the n-th set of points over the n-th set of bars."""
+    figure.update_layout(scattermode="group")
+    for kind in ("bar", "scatter"):
+        for i, trace in enumerate(figure.select_traces({"type": kind})):
+            trace.offsetgroup = str(i)
 
 
-def _scale(log: bool, ticks: tuple[float, ...]) -> dict[str, object]:
-    """Axis type; a logarithmic axis with few positions is labelled at exactly those."""
-    if not log:
+def _scale(plot: Plot, axis: Literal["x", "y"]) -> dict[str, object]:
+    """Axis type; a logarithmic axis is labelled at its few positions, or at whole powers of ten."""
+    if axis == "x" and any(isinstance(value, str) for series in plot.series for value in series.x):
+        return {"type": "category"}
+    if not (plot.log_x if axis == "x" else plot.log_y):
         return {}
-    if 0 < len(ticks) <= 8:
-        return {"type": "log", "tickvals": list(ticks), "ticktext": [f"{tick:g}" for tick in ticks]}
-    return {"type": "log"}
-
-
-def _decades(plot: Plot) -> int:
-    """Decades between labels, so that at most about seven appear."""
-    import math
-
-    heights = [y for series in plot.series for y in series.y if y > 0]
-    span = math.log10(max(heights) / min(heights)) if heights else 1.0
-    return max(1, math.ceil(span / 7))
+    values = (value for series in plot.series for value in (series.x if axis == "x" else series.y))
+    numbers = sorted({value for value in values if not isinstance(value, str) and value > 0})
+    if axis == "x" and 0 < len(numbers) <= 8 and numbers[-1] < 1e3 * numbers[0]:
+        return {"type": "log", "tickvals": numbers, "ticktext": [f"{number:g}" for number in numbers]}
+    span = math.log10(numbers[-1] / numbers[0]) if numbers else 1.0
+    small = bool(numbers) and numbers[0] < 1e-3
+    style = {"exponentformat": "power"} if small else {}
+    return {"type": "log", "dtick": max(1, math.ceil(span / 7)), **style}
 
 
 def _trace(series: Series, colour: str, index: int) -> go.Bar | go.Scatter:
@@ -97,7 +113,9 @@ def _trace(series: Series, colour: str, index: int) -> go.Bar | go.Scatter:
         }
     common = {"name": series.name, "x": list(series.x), "y": list(series.y)}
     if series.style == "bars":
-        return go.Bar(**common, marker={"color": colour, "opacity": 0.75}, error_y=errors)
+        return go.Bar(
+            **common, marker={"color": colour, "opacity": 0.75, "line": {"width": 0}}, error_y=errors
+        )
     if series.style in ("claim", "limit"):
         dash = "dash" if series.style == "claim" else "dot"
         return go.Scatter(**common, mode="lines", line={"color": colour, "dash": dash, "width": 1.8})

@@ -59,7 +59,9 @@ def wilson(successes: int, total: int, *, confidence: float = 0.95) -> Interval:
     share, weight = successes / total, z**2 / total
     centre = (share + weight / 2) / (1 + weight)
     half = z / (1 + weight) * math.sqrt(share * (1 - share) / total + weight / (4 * total))
-    return Interval(max(0.0, centre - half), min(1.0, centre + half))
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == total else min(1.0, centre + half)
+    return Interval(low, high)
 
 
 def acceptance_of_share(claimed: float, total: int, *, confidence: float = 0.999) -> Interval:

@@ -148,6 +148,8 @@ def test_wilson_against_its_definition_and_medians_against_coverage():
 
     assert interval.low == pytest.approx(brentq(score, 1e-6, 37 / 120), abs=1e-9)
     assert interval.high == pytest.approx(brentq(score, 37 / 120, 1 - 1e-6), abs=1e-9)
+    assert wilson(0, 7).low == 0.0
+    assert wilson(7, 7).high == 1.0
     rng = np.random.default_rng(60)
     covered = [median_interval(rng.exponential(size=51)).holds(np.log(2)) for _ in range(400)]
     assert 0.92 <= np.mean(covered) <= 0.995
