@@ -15,6 +15,7 @@ from cel_lens.theory.ablation import (
     remove_heads,
 )
 from cel_lens.theory.attention import attention_output, literal_objective, task_population
+from cel_lens.theory.claims import verify
 from cel_lens.theory.descent import Schedule, Status
 from cel_lens.theory.escape import AuxiliaryPath, Leader, auxiliary_path, escape_time, predicted_leader
 from cel_lens.theory.extensions import (
@@ -46,7 +47,6 @@ from cel_lens.theory.report import write_report
 from cel_lens.theory.simulation import Simulation, simulate, simulate_from
 from cel_lens.theory.tracking import Tracking, tracking_errors
 from cel_lens.theory.verification import Plot, Row, Series, Statement, Verdict, Verification
-from cel_lens.theory.verify import verify
 
 __all__ = [
     "Allocation",

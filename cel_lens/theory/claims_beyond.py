@@ -198,10 +198,12 @@ def sampling_statement(evidence: Evidence) -> Statement:
         claim = Claim(f"samples-{i}-leader", f"Features won by the predicted leader, {name}", 1.0)
         rows.append(observe(claim, _share(leads.ravel(), note)))
         rows.append(_sampled_gain_row(i, name, run, gains[-1]))
-    names = tuple(name.replace(" ", "<br>", 1).replace(", ", "<br>") for name in cases)
+    names = tuple(
+        f"{'batch ' if case.fresh else ''}{case.n_samples}<br>{case.noise:g}" for case in cases.values()
+    )
     spread = [np.quantile(gain, [0.1, 0.5, 0.9]) for gain in gains]
     plot = Plot(
-        x_label="training data per task",
+        x_label="inputs per task, noise in the answers",
         y_label="gain of task A",
         series=(
             Series(

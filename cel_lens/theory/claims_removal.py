@@ -86,6 +86,7 @@ def _risk_plot(evidence: Evidence) -> Plot:
 
 class _Pattern(NamedTuple):
     name: str
+    label: str
     shares: tuple[float, float, float]
     probability: float
 
@@ -96,10 +97,10 @@ def pattern_statement(evidence: Evidence) -> Statement:
     run, heads = evidence.runs[scale], evidence.setting.n_heads
     same = 1 / heads
     patterns = (
-        _Pattern("alone", (1.0, 0.0, 0.0), (1 - same) ** 2),
-        _Pattern("with A's feature", (1.0, 1.0, 0.0), same * (1 - same)),
-        _Pattern("with B's feature", (1.0, 0.0, 1.0), same * (1 - same)),
-        _Pattern("with both", (1.0, 1.0, 1.0), same**2),
+        _Pattern("alone", "nothing", (1.0, 0.0, 0.0), (1 - same) ** 2),
+        _Pattern("with A's feature", "A's feature", (1.0, 1.0, 0.0), same * (1 - same)),
+        _Pattern("with B's feature", "B's feature", (1.0, 0.0, 1.0), same * (1 - same)),
+        _Pattern("with both", "both", (1.0, 1.0, 1.0), same**2),
     )
     usable = run.usable.all(axis=1)
     winners, held = run.winners[usable], run.contributions[usable]
@@ -150,11 +151,11 @@ def pattern_statement(evidence: Evidence) -> Statement:
 def _pattern_result(
     patterns: tuple[_Pattern, ...], rows: list[Row], measured: list[tuple[float, float]], evidence: Evidence
 ) -> Statement:
-    names = tuple(pattern.name for pattern in patterns)
+    names = tuple(pattern.label for pattern in patterns)
     claims = [effect_of_shares(pattern.shares, evidence.setting) for pattern in patterns]
     gains, damages = zip(*measured, strict=True)
     plot = Plot(
-        x_label="the conflict's head: alone or with other features",
+        x_label="what else the conflict's head holds",
         y_label="change of risk (median)",
         series=(
             Series(name="gain of task A", x=names, y=gains, style="bars"),

@@ -60,7 +60,7 @@ def _lay_out(figure: go.Figure, plot: Plot) -> None:
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0},
         title={
             "text": plot.y_label,
-            "font": {"size": 14},
+            "font": {"size": 13},
             "x": 0,
             "xanchor": "left",
             "y": 1,
@@ -70,7 +70,9 @@ def _lay_out(figure: go.Figure, plot: Plot) -> None:
         bargap=0.3,
         hovermode="closest",
     )
-    figure.update_xaxes(title={"text": plot.x_label, "standoff": 10}, **axis, **_scale(plot, "x"))
+    figure.update_xaxes(
+        title={"text": plot.x_label, "standoff": 10, "font": {"size": 13}}, **axis, **_scale(plot, "x")
+    )
     figure.update_yaxes(**axis, **_scale(plot, "y"))
 
 
