@@ -81,6 +81,34 @@ def tracking_statement(evidence: Evidence) -> Statement:
 
 def step_statement(evidence: Evidence) -> Statement:
     """The residual falls at every step, and where half-steps and overshoot begin."""
+    pk = balanced_orbit(abs(evidence.setting.t)).curvature
+    grid = np.array([0.3, 0.45, 0.5, 0.55, 0.8, 0.95, 1.0, 1.05, 1.15]) / pk
+    ratios = [_ratios(evidence, float(step)) for step in grid]
+    medians = np.array([np.median(ratio) for ratio in ratios])
+    rows = _ratio_rows(evidence) + _threshold_rows(evidence, grid, medians, pk)
+    steps = tuple(grid.tolist())
+    plot = Plot(
+        x_label="step size",
+        y_label="smallest ratio of successive residuals",
+        series=(
+            median_series("feature 0", steps, ratios),
+            Series(name="1 - step size · p K", x=steps, y=tuple((1 - grid * pk).tolist()), style="claim"),
+            Series(name="half", x=steps, y=(0.5,) * len(steps), style="limit"),
+            Series(name="overshoot", x=steps, y=(0.0,) * len(steps), style="limit"),
+        ),
+    )
+    return Statement(
+        key="step",
+        title="Below a known step size the residual shrinks at every step and never overshoots",
+        text="K is the squared gradient of the winner's contribution on the balanced orbit. The ratio of "
+        "successive residuals is smallest at the end of training, where it is 1 - eta p K.",
+        rows=tuple(rows),
+        plot=plot,
+    )
+
+
+def _ratio_rows(evidence: Evidence) -> list[Row]:
+    """Largest and smallest ratio of successive residuals at every scale."""
     rows: list[Row] = []
     first_order = 1 - evidence.setting.step_size * evidence.largest_curvature
     for scale, run in evidence.judged.items():
@@ -111,10 +139,12 @@ def step_statement(evidence: Evidence) -> Statement:
                 run.setting,
             ),
         ]
-    pk = balanced_orbit(abs(evidence.setting.t)).curvature
-    grid = np.array([0.3, 0.45, 0.5, 0.55, 0.8, 0.95, 1.0, 1.05, 1.15]) / pk
-    ratios = [_ratios(evidence, float(step)) for step in grid]
-    medians = np.array([np.median(ratio) for ratio in ratios])
+    return rows
+
+
+def _threshold_rows(evidence: Evidence, grid: FloatArray, medians: FloatArray, pk: float) -> list[Row]:
+    """Step sizes at which the median smallest ratio of feature 0 crosses one half and zero."""
+    rows: list[Row] = []
     for key, level, name in (("half-step", 0.5, "falls by half or more"), ("overshoot", 0.0, "overshoots")):
         threshold = (1 - level) / pk
         found = float(np.interp(-level, -medians, grid))
@@ -133,25 +163,7 @@ def step_statement(evidence: Evidence) -> Statement:
                 evidence.setting,
             )
         )
-    steps = tuple(grid.tolist())
-    plot = Plot(
-        x_label="step size",
-        y_label="smallest ratio of successive residuals",
-        series=(
-            median_series("feature 0", steps, ratios),
-            Series(name="1 - step size · p K", x=steps, y=tuple((1 - grid * pk).tolist()), style="claim"),
-            Series(name="half", x=steps, y=(0.5,) * len(steps), style="limit"),
-            Series(name="overshoot", x=steps, y=(0.0,) * len(steps), style="limit"),
-        ),
-    )
-    return Statement(
-        key="step",
-        title="Below a known step size the residual shrinks at every step and never overshoots",
-        text="K is the squared gradient of the winner's contribution on the balanced orbit. The ratio of "
-        "successive residuals is smallest at the end of training, where it is 1 - eta p K.",
-        rows=tuple(rows),
-        plot=plot,
-    )
+    return rows
 
 
 def _ratios(evidence: Evidence, step_size: float) -> FloatArray:
@@ -169,49 +181,10 @@ def _ratios(evidence: Evidence, step_size: float) -> FloatArray:
 
 def checkpoint_statement(evidence: Evidence) -> Statement:
     """Who has escaped at the checkpoint, and what residual is left then."""
-    rows: list[Row] = []
-    shown: list[tuple[float, float, Interval]] = []
-    for scale, run in evidence.runs.items():
-        waiting, late = _unescaped(run), _late(run)
-        ends = wilson(int(waiting.sum()), waiting.size)
-        shown.append((float(waiting.mean()), float(late.mean()), ends))
-        if scale not in evidence.judged:
-            continue
-        early = run.leader.time <= 0.8 * _allowed(run)
-        fitted = np.abs(run.checkpoint_residuals) <= scale**4 * np.abs(run.setting.targets)
-        held = fitted[early]
-        rows += [
-            judge(
-                Claim(
-                    f"unescaped-{scale:g}",
-                    f"Features not yet escaped at the checkpoint, scale {scale:g}",
-                    float(late.mean()),
-                    within(float(late.mean()), evidence.slack(0.004)),
-                    TRAINED,
-                ),
-                Measured(
-                    float(waiting.mean()),
-                    ends,
-                    f"step {run.setting.checkpoint:,}; claimed: from the escape times alone",
-                ),
-                run.setting,
-            ),
-            judge(
-                Claim(
-                    f"checkpoint-{scale:g}",
-                    f"Features due well before the checkpoint with residual below scale⁴, scale {scale:g}",
-                    1.0,
-                    Interval(0.999, 1.0),
-                    TRAINED,
-                ),
-                Measured(
-                    float(held.mean()),
-                    wilson(int(held.sum()), held.size),
-                    "due: predicted escape before 80% of the checkpoint",
-                ),
-                run.setting,
-            ),
-        ]
+    rows = [row for run in evidence.judged.values() for row in _checkpoint_rows(run, evidence)]
+    waiting = [_unescaped(run) for run in evidence.runs.values()]
+    ends = [wilson(int(seen.sum()), seen.size) for seen in waiting]
+    predicted = tuple(float(_late(run).mean()) for run in evidence.runs.values())
     scales = tuple(evidence.runs)
     plot = Plot(
         x_label="initialisation scale",
@@ -221,11 +194,11 @@ def checkpoint_statement(evidence: Evidence) -> Statement:
             Series(
                 name="measured",
                 x=scales,
-                y=tuple(point[0] for point in shown),
-                low=tuple(point[2].low for point in shown),
-                high=tuple(point[2].high for point in shown),
+                y=tuple(float(seen.mean()) for seen in waiting),
+                low=tuple(end.low for end in ends),
+                high=tuple(end.high for end in ends),
             ),
-            Series(name="predicted", x=scales, y=tuple(point[1] for point in shown), style="claim"),
+            Series(name="predicted", x=scales, y=predicted, style="claim"),
         ),
     )
     return Statement(
@@ -237,6 +210,46 @@ def checkpoint_statement(evidence: Evidence) -> Statement:
         rows=tuple(rows),
         plot=plot,
     )
+
+
+def _checkpoint_rows(run: Simulation, evidence: Evidence) -> list[Row]:
+    """Share that has not escaped at the checkpoint, and residuals of those that were due before it."""
+    scale, waiting, late = run.setting.init_scale, _unescaped(run), _late(run)
+    early = run.leader.time <= 0.8 * _allowed(run)
+    fitted = np.abs(run.checkpoint_residuals) <= scale**4 * np.abs(run.setting.targets)
+    held = fitted[early]
+    return [
+        judge(
+            Claim(
+                f"unescaped-{scale:g}",
+                f"Features not yet escaped at the checkpoint, scale {scale:g}",
+                float(late.mean()),
+                within(float(late.mean()), evidence.slack(0.004)),
+                TRAINED,
+            ),
+            Measured(
+                float(waiting.mean()),
+                wilson(int(waiting.sum()), waiting.size),
+                f"step {run.setting.checkpoint:,}; claimed: from the escape times alone",
+            ),
+            run.setting,
+        ),
+        judge(
+            Claim(
+                f"checkpoint-{scale:g}",
+                f"Features due well before the checkpoint with residual below scale⁴, scale {scale:g}",
+                1.0,
+                Interval(0.999, 1.0),
+                TRAINED,
+            ),
+            Measured(
+                float(held.mean()),
+                wilson(int(held.sum()), held.size),
+                "due: predicted escape before 80% of the checkpoint",
+            ),
+            run.setting,
+        ),
+    ]
 
 
 def _allowed(run: Simulation) -> FloatArray:
@@ -255,30 +268,7 @@ def _unescaped(run: Simulation) -> BoolArray:
 
 def clock_statement(evidence: Evidence) -> Statement:
     """When the race stops, and what the losers keep."""
-    rows: list[Row] = []
-    scale, run = next(iter(evidence.judged.items()))
-    setting = run.setting
-    drift = (run.clock - run.leader.time) / scale**2
-    for j, beta in enumerate(np.abs(setting.targets)):
-        euler = 1.5 * setting.step_size * setting.curvatures[j] * beta * np.log(1 / scale)
-        claimed = balanced_orbit(float(beta)).clock_offset + euler
-        rows.append(
-            judge(
-                Claim(
-                    f"clock-{j}",
-                    f"Feature {j}: clock minus the leader's escape time, over scale² (median)",
-                    claimed,
-                    within(claimed, max(0.05, evidence.slack(0.02))),
-                    TRAINED,
-                ),
-                Measured(
-                    float(np.median(drift[:, j])),
-                    median_interval(drift[:, j]),
-                    f"scale {scale:g}; claimed: kappa + (3/2) eta p beta log(1/scale)",
-                ),
-                setting,
-            )
-        )
+    rows = _clock_rows(evidence)
     products, held, others = _losers(evidence)
     ratio = held[others] / products[others]
     rows.append(
@@ -320,6 +310,35 @@ def clock_statement(evidence: Evidence) -> Statement:
         rows=tuple(rows),
         plot=plot,
     )
+
+
+def _clock_rows(evidence: Evidence) -> list[Row]:
+    """Clock at the end against the leader's escape time, one row a feature."""
+    rows: list[Row] = []
+    scale, run = next(iter(evidence.judged.items()))
+    setting = run.setting
+    drift = (run.clock - run.leader.time) / scale**2
+    for j, beta in enumerate(np.abs(setting.targets)):
+        euler = 1.5 * setting.step_size * setting.curvatures[j] * beta * np.log(1 / scale)
+        claimed = balanced_orbit(float(beta)).clock_offset + euler
+        rows.append(
+            judge(
+                Claim(
+                    f"clock-{j}",
+                    f"Feature {j}: clock minus the leader's escape time, over scale² (median)",
+                    claimed,
+                    within(claimed, max(0.05, evidence.slack(0.02))),
+                    TRAINED,
+                ),
+                Measured(
+                    float(np.median(drift[:, j])),
+                    median_interval(drift[:, j]),
+                    f"scale {scale:g}; claimed: kappa + (3/2) eta p beta log(1/scale)",
+                ),
+                setting,
+            )
+        )
+    return rows
 
 
 def _losers(evidence: Evidence) -> tuple[FloatArray, FloatArray, BoolArray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cel_lens.theory.ablation import effect_of_shares, equally_optimal_allocations, remove_heads
+from cel_lens.theory.ablation import Allocation, effect_of_shares, equally_optimal_allocations, remove_heads
 from cel_lens.theory.attention import attention_output, literal_objective, task_population
 from cel_lens.theory.escape import auxiliary_path, escape_time, predicted_leader
 from cel_lens.theory.evidence import Evidence
@@ -104,18 +104,38 @@ def _path_difference(quartets: FloatArray, evidence: Evidence) -> float:
 
 def optimum_statement(evidence: Evidence) -> Statement:
     """Models at the joint optimum that differ in what a removal does."""
-    setting = evidence.setting
-    allocations = equally_optimal_allocations(setting)
-    held = np.array([head_contributions(each.quartets) for each in allocations])
-    weights = predictor(held)
+    allocations = equally_optimal_allocations(evidence.setting)
     gains = np.array([float(each.effect.gain_a) for each in allocations])
     damages = np.array([float(each.effect.damage_b) for each in allocations])
+    names = tuple(each.short for each in allocations)
+    plot = Plot(
+        x_label="features that head 0 holds",
+        y_label="change of risk",
+        series=(
+            Series(name="gain of task A", x=names, y=tuple(gains.tolist()), style="bars"),
+            Series(name="damage of task B", x=names, y=tuple(damages.tolist()), style="bars"),
+        ),
+    )
+    return Statement(
+        key="optimum",
+        title="The joint optimum does not decide which head holds what",
+        text="All these models compute the same function and are equally optimal. What removing head 0 does "
+        "depends on how the function is shared among the heads, so training has to decide it.",
+        rows=_optimum_rows(allocations, evidence.setting),
+        plot=plot,
+    )
+
+
+def _optimum_rows(allocations: tuple[Allocation, ...], setting: Setting) -> tuple[Row, ...]:
+    """Equal objective, different effects, and their formulas in the shares."""
+    held = np.array([head_contributions(each.quartets) for each in allocations])
+    weights = predictor(held)
     closed = effect_of_shares(held[:, :, 0] / setting.targets, setting)
     measured = remove_heads(held, np.zeros(len(allocations), dtype=np.int64), setting)
     formula = max(float(np.abs(x - y).max()) for x, y in zip(closed, measured, strict=True))
     excess = float(np.abs(joint_objective(weights, setting) - setting.t**2 / 2).max())
     exact = Interval(0.0, _EXACT * max(1.0, setting.a**2, setting.b**2, setting.c**2))
-    rows = (
+    return (
         judge(
             Claim(
                 "optimum-shared",
@@ -134,7 +154,7 @@ def optimum_statement(evidence: Evidence) -> Statement:
                 within(setting.b**2, exact.high),
             ),
             Measured(
-                float(gains[0] - gains[3]),
+                float(allocations[0].effect.gain_a - allocations[3].effect.gain_a),
                 note="head 0 holds the conflict alone, against head 0 holds everything",
             ),
             setting,
@@ -159,23 +179,6 @@ def optimum_statement(evidence: Evidence) -> Statement:
             Measured(float(allocations[0].effect.objective_change)),
             setting,
         ),
-    )
-    names = tuple(each.short for each in allocations)
-    plot = Plot(
-        x_label="features that head 0 holds",
-        y_label="change of risk",
-        series=(
-            Series(name="gain of task A", x=names, y=tuple(gains.tolist()), style="bars"),
-            Series(name="damage of task B", x=names, y=tuple(damages.tolist()), style="bars"),
-        ),
-    )
-    return Statement(
-        key="optimum",
-        title="The joint optimum does not decide which head holds what",
-        text="All these models compute the same function and are equally optimal. What removing head 0 does "
-        "depends on how the function is shared among the heads, so training has to decide it.",
-        rows=rows,
-        plot=plot,
     )
 
 

@@ -16,7 +16,7 @@ from cel_lens.theory.intervals import (
     median_interval,
     wilson,
 )
-from cel_lens.theory.parameters import Assumption, BoolArray, FloatArray
+from cel_lens.theory.parameters import Assumption, BoolArray, FloatArray, IntArray
 from cel_lens.theory.simulation import Simulation
 from cel_lens.theory.verification import (
     Claim,
@@ -223,11 +223,23 @@ def winners_statement(evidence: Evidence) -> Statement:
                 run.setting,
             )
         )
+    return Statement(
+        key="winners",
+        title="Winners are uniform over the heads and independent over the features",
+        text="Heads are exchangeable and features never interact, so every combination of winners is equally "
+        "likely. One test of the joint table covers uniformity and independence together.",
+        rows=tuple(rows),
+        plot=_winners_plot(counts, heads),
+    )
+
+
+def _winners_plot(counts: IntArray, heads: int) -> Plot:
+    """Share of every combination of winners, counts of shape (H^3,)."""
     names = tuple(
         "".join(str(i) for i in np.unravel_index(cell, (heads,) * 3)) for cell in range(len(counts))
     )
     ends = [wilson(int(count), int(counts.sum())) for count in counts]
-    plot = Plot(
+    return Plot(
         x_label="winners of features 0, 1 and 2",
         y_label="share of draws",
         series=(
@@ -240,14 +252,6 @@ def winners_statement(evidence: Evidence) -> Statement:
             ),
             Series(name="uniform and independent", x=names, y=(heads**-3.0,) * len(names), style="claim"),
         ),
-    )
-    return Statement(
-        key="winners",
-        title="Winners are uniform over the heads and independent over the features",
-        text="Heads are exchangeable and features never interact, so every combination of winners is equally "
-        "likely. One test of the joint table covers uniformity and independence together.",
-        rows=tuple(rows),
-        plot=plot,
     )
 
 
