@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cel_lens.theory.claims_training import series_of
 from cel_lens.theory.descent import Schedule, Status
 from cel_lens.theory.escape import escape_time
 from cel_lens.theory.evidence import Evidence
@@ -19,7 +20,7 @@ from cel_lens.theory.extensions import (
     win_probabilities,
 )
 from cel_lens.theory.finite_samples import SampledRun, Sampling, train_on_samples
-from cel_lens.theory.intervals import Interval, acceptance_of_share, median_interval, wilson
+from cel_lens.theory.intervals import acceptance_of_share
 from cel_lens.theory.model import draw_quartets
 from cel_lens.theory.non_diagonal import FullRun, train_full_projections
 from cel_lens.theory.optimisers import Optimiser, shares_after
@@ -33,7 +34,9 @@ from cel_lens.theory.verification import (
     Series,
     Statement,
     judge,
+    median_of,
     observe,
+    share_of,
 )
 
 __all__ = [
@@ -46,11 +49,6 @@ __all__ = [
 
 _RACES = ((2, 1, 1), (4, 2, 1), (8, 6, 1), (16, 8, 1), (3, 2, 2), (4, 3, 2), (8, 4, 3))
 """Heads, private and shared features."""
-
-
-def _share(seen: BoolArray, note: str = "") -> Measured:
-    """A measured share with its 95% interval."""
-    return Measured(float(seen.mean()), wilson(int(seen.sum()), seen.size), note)
 
 
 def layout_statement(evidence: Evidence) -> Statement:
@@ -68,24 +66,17 @@ def layout_statement(evidence: Evidence) -> Statement:
             claimed,
             acceptance_of_share(claimed, n),
         )
-        measured = _share(separated, f"{n:,} races by escape time")
+        measured = share_of(separated, f"{n:,} races by escape time")
         rows.append(judge(claim, measured, evidence.setting))
         points.append((f"{heads}: {private}+{shared}", claimed, measured))
     rows += [_trained_layout_row(evidence), _unequal_row(evidence)]
     names = tuple(point[0] for point in points)
-    ends = [point[2].interval or Interval(np.nan, np.nan) for point in points]
     plot = Plot(
         x_label="heads: private + shared features",
         y_label="probability of a clean conflict",
         series=(
             Series(name="closed form", x=names, y=tuple(point[1] for point in points), style="bars"),
-            Series(
-                name="races",
-                x=names,
-                y=tuple(point[2].value for point in points),
-                low=tuple(end.low for end in ends),
-                high=tuple(end.high for end in ends),
-            ),
+            series_of("races", names, [point[2] for point in points]),
         ),
     )
     return Statement(
@@ -113,7 +104,7 @@ def _trained_layout_row(evidence: Evidence) -> Row:
     )
     agreement = (run.winners == run.leaders).mean()
     note = f"descent at scale {scale:g}, {n:,} draws; winner is the leader in {agreement:.4f} of the features"
-    return judge(claim, _share(run.separated, note), evidence.setting)
+    return judge(claim, share_of(run.separated, note), evidence.setting)
 
 
 def _unequal_row(evidence: Evidence) -> Row:
@@ -129,7 +120,7 @@ def _unequal_row(evidence: Evidence) -> Row:
         "layout-unequal", "Clean conflict when one of three heads starts 1.5 times larger", claimed, accepted
     )
     note = f"that head wins {pi[0]:.3f} of the features"
-    return judge(claim, _share(separated, note), evidence.setting)
+    return judge(claim, share_of(separated, note), evidence.setting)
 
 
 def large_scale_statement(evidence: Evidence) -> Statement:
@@ -144,7 +135,7 @@ def large_scale_statement(evidence: Evidence) -> Statement:
         lost = int((run.status != Status.CONVERGED).sum())
         note = f"leader wins {(run.winners == run.leader.head).mean():.3f}; {lost} of {run.status.size:,} not fitted"
         claim = Claim(f"large-{scale:g}", f"Features whose winner holds over 99%, scale {scale:g}", 1.0)
-        rows.append(observe(claim, _share(run.shares[run.usable] > 0.99, note)))
+        rows.append(observe(claim, share_of(run.shares[run.usable] > 0.99, note)))
     lines = (
         _trend("share over 99%", runs, lambda run: run.shares[run.usable] > 0.99),
         _trend("share over 90%", runs, lambda run: run.shares[run.usable] > 0.9),
@@ -162,15 +153,7 @@ def large_scale_statement(evidence: Evidence) -> Statement:
 
 
 def _trend(name: str, runs: dict[float, Simulation], event: Callable[[Simulation], BoolArray]) -> Series:
-    seen = [event(run) for run in runs.values()]
-    ends = [wilson(int(each.sum()), each.size) for each in seen]
-    return Series(
-        name=name,
-        x=tuple(runs),
-        y=tuple(float(each.mean()) for each in seen),
-        low=tuple(end.low for end in ends),
-        high=tuple(end.high for end in ends),
-    )
+    return series_of(name, tuple(runs), [share_of(event(run)) for run in runs.values()])
 
 
 def sampling_statement(evidence: Evidence) -> Statement:
@@ -192,16 +175,16 @@ def sampling_statement(evidence: Evidence) -> Statement:
         evidence.say(f"training on {name}")
         usable = run.fitted
         gains.append(run.gain_a[usable & run.separated])
-        localised = (run.shares > 0.99)[usable].mean()
+        localised = share_of((run.shares > 0.99)[usable]).value
         note = f"{usable.mean():.0%} of {n} draws fitted; winner's share over 99% in {localised:.3f}"
         leads = np.asarray((run.winners == run.leaders)[usable])
         claim = Claim(f"samples-{i}-leader", f"Features won by the predicted leader, {name}", 1.0)
-        rows.append(observe(claim, _share(leads.ravel(), note)))
+        rows.append(observe(claim, share_of(leads.ravel(), note)))
         rows.append(_sampled_gain_row(i, name, run, gains[-1]))
     names = tuple(
         f"{'batch ' if case.fresh else ''}{case.n_samples}<br>{case.noise:g}" for case in cases.values()
     )
-    spread = [np.quantile(gain, [0.1, 0.5, 0.9]) for gain in gains]
+    spread = [np.quantile(gain, [0.1, 0.5, 0.9]) if gain.size else np.full(3, np.nan) for gain in gains]
     plot = Plot(
         x_label="inputs per task, noise in the answers",
         y_label="gain of task A",
@@ -231,7 +214,7 @@ def _sampled_gain_row(i: int, name: str, run: SampledRun, gain: FloatArray) -> R
         f"samples-{i}-gain", f"Clean conflict head removed: gain of task A (median), {name}", run.setting.t**2
     )
     note = "population risk; the theorem trains on the population"
-    return observe(claim, Measured(float(np.median(gain)), median_interval(gain), note))
+    return observe(claim, median_of(gain, note))
 
 
 def full_projection_statement(evidence: Evidence) -> Statement:
@@ -252,7 +235,7 @@ def full_projection_statement(evidence: Evidence) -> Statement:
             ("together", "one head holds everything", 1 / heads**2, run.together),
         ):
             claim = Claim(f"full-{key}-{scale:g}", f"Full projections: {text}, scale {scale:g}", claimed)
-            rows.append(observe(claim, _share(np.asarray(seen), note)))
+            rows.append(observe(claim, share_of(np.asarray(seen), note)))
     plot = Plot(
         x_label="initialisation scale",
         y_label="share",
@@ -279,39 +262,26 @@ def full_projection_statement(evidence: Evidence) -> Statement:
 
 def _full_trend(name: str, runs: dict[float, FullRun], rows: list[Row], key: str) -> Series:
     chosen = [row for row in rows if row.claim.startswith(f"full-{key}-")]
-    ends = [row.interval or Interval(np.nan, np.nan) for row in chosen]
-    return Series(
-        name=name,
-        x=tuple(runs),
-        y=tuple(row.measured for row in chosen),
-        low=tuple(end.low for end in ends),
-        high=tuple(end.high for end in ends),
-    )
+    return series_of(name, tuple(runs), [Measured(row.measured, row.interval) for row in chosen])
 
 
 def optimiser_statement(evidence: Evidence) -> Statement:
     """Gradient descent, momentum and Adam from the same draws."""
     n, scale = (100, 0.1) if evidence.quick else (500, 0.05)
     rules: tuple[Optimiser, ...] = ("gradient descent", "momentum", "adam")
-    rows, medians, ends = [], [], []
+    rows: list[Row] = []
+    measured: list[Measured] = []
     for rule in rules:
         shares = shares_after(rule, init_scale=scale, seed=evidence.seed, n_seeds=n)
-        ends.append(median_interval(shares))
-        medians.append(float(np.median(shares)))
         note = f"one feature, {n} draws, scale {scale:g}; over 99% in {(shares > 0.99).mean():.3f} of them"
+        measured.append(median_of(shares, note))
         claim = Claim(f"optimiser-{rule.replace(' ', '-')}", f"Winner's share (median) after {rule}", 1.0)
-        rows.append(observe(claim, Measured(medians[-1], ends[-1], note)))
+        rows.append(observe(claim, measured[-1]))
     plot = Plot(
         x_label="optimiser",
         y_label="winner's share (median)",
         series=(
-            Series(
-                name="measured",
-                x=rules,
-                y=tuple(medians),
-                low=tuple(end.low for end in ends),
-                high=tuple(end.high for end in ends),
-            ),
+            series_of("measured", rules, measured),
             Series(name="even split", x=rules, y=(1 / 3,) * 3, style="limit"),
         ),
     )

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from cel_lens.theory.claims_training import median_series
+from cel_lens.theory.claims_training import measured_share, median_series
 from cel_lens.theory.descent import Batch, Schedule, Status, descend
 from cel_lens.theory.escape import auxiliary_velocity, escape_times_towards
 from cel_lens.theory.evidence import TRAINED, Evidence
 from cel_lens.theory.flow import balanced_orbit
-from cel_lens.theory.intervals import Interval, median_interval, wilson
+from cel_lens.theory.intervals import Interval
 from cel_lens.theory.model import draw_quartets
 from cel_lens.theory.parameters import Assumption, BoolArray, FloatArray
 from cel_lens.theory.simulation import Simulation
 from cel_lens.theory.tracking import tracking_errors
-from cel_lens.theory.verification import Claim, Measured, Plot, Row, Series, Statement, judge, within
+from cel_lens.theory.verification import (
+    Claim,
+    Measured,
+    Plot,
+    Row,
+    Series,
+    Statement,
+    judge,
+    median_of,
+    share_of,
+    within,
+)
 
 __all__ = ["checkpoint_statement", "clock_statement", "step_statement", "tracking_statement"]
 
@@ -37,9 +48,8 @@ def tracking_statement(evidence: Evidence) -> Statement:
     rows = tuple(
         judge(
             Claim(key, f"Order in the scale of the tracking error, {how}", order, accepted),
-            Measured(
-                float(np.median(run.slopes[-1])),
-                median_interval(run.slopes[-1]),
+            median_of(
+                run.slopes[-1],
                 f"{n} draws, scales {run.scales[-2]:g} and {run.scales[-1]:g}",
             ),
             evidence.setting,
@@ -182,8 +192,6 @@ def _ratios(evidence: Evidence, step_size: float) -> FloatArray:
 def checkpoint_statement(evidence: Evidence) -> Statement:
     """Who has escaped at the checkpoint, and what residual is left then."""
     rows = [row for run in evidence.judged.values() for row in _checkpoint_rows(run, evidence)]
-    waiting = [_unescaped(run) for run in evidence.runs.values()]
-    ends = [wilson(int(seen.sum()), seen.size) for seen in waiting]
     predicted = tuple(float(_late(run).mean()) for run in evidence.runs.values())
     scales = tuple(evidence.runs)
     plot = Plot(
@@ -191,13 +199,7 @@ def checkpoint_statement(evidence: Evidence) -> Statement:
         y_label="share of features not escaped",
         log_x=True,
         series=(
-            Series(
-                name="measured",
-                x=scales,
-                y=tuple(float(seen.mean()) for seen in waiting),
-                low=tuple(end.low for end in ends),
-                high=tuple(end.high for end in ends),
-            ),
+            measured_share("measured", evidence, _unescaped),
             Series(name="predicted", x=scales, y=predicted, style="claim"),
         ),
     )
@@ -227,9 +229,8 @@ def _checkpoint_rows(run: Simulation, evidence: Evidence) -> list[Row]:
                 within(float(late.mean()), evidence.slack(0.004)),
                 TRAINED,
             ),
-            Measured(
-                float(waiting.mean()),
-                wilson(int(waiting.sum()), waiting.size),
+            share_of(
+                waiting,
                 f"step {run.setting.checkpoint:,}; claimed: from the escape times alone",
             ),
             run.setting,
@@ -242,9 +243,8 @@ def _checkpoint_rows(run: Simulation, evidence: Evidence) -> list[Row]:
                 Interval(0.999, 1.0),
                 TRAINED,
             ),
-            Measured(
-                float(held.mean()),
-                wilson(int(held.sum()), held.size),
+            share_of(
+                held,
                 "due: predicted escape before 80% of the checkpoint",
             ),
             run.setting,
@@ -280,7 +280,7 @@ def clock_statement(evidence: Evidence) -> Statement:
                 within(1.0, 5e-4),
                 (Assumption.POSITIVE_TARGETS,),
             ),
-            Measured(float(np.median(ratio)), median_interval(ratio), "gradient flow at scale 0.01"),
+            median_of(ratio, "gradient flow at scale 0.01"),
             evidence.at(0.01),
         )
     )
@@ -330,9 +330,8 @@ def _clock_rows(evidence: Evidence) -> list[Row]:
                     within(claimed, max(0.05, evidence.slack(0.02))),
                     TRAINED,
                 ),
-                Measured(
-                    float(np.median(drift[:, j])),
-                    median_interval(drift[:, j]),
+                median_of(
+                    drift[:, j],
                     f"scale {scale:g}; claimed: kappa + (3/2) eta p beta log(1/scale)",
                 ),
                 setting,

@@ -8,7 +8,7 @@ from cel_lens.theory.ablation import Allocation, effect_of_shares, equally_optim
 from cel_lens.theory.attention import attention_output, literal_objective, task_population
 from cel_lens.theory.escape import auxiliary_path, escape_time, predicted_leader
 from cel_lens.theory.evidence import Evidence
-from cel_lens.theory.intervals import Interval, median_interval, wilson
+from cel_lens.theory.intervals import Interval, wilson
 from cel_lens.theory.model import (
     draw_quartets,
     gradients,
@@ -19,7 +19,17 @@ from cel_lens.theory.model import (
 )
 from cel_lens.theory.parameters import Assumption, FloatArray, Setting
 from cel_lens.theory.simulation import simulate_from
-from cel_lens.theory.verification import Claim, Measured, Plot, Row, Series, Statement, judge, within
+from cel_lens.theory.verification import (
+    Claim,
+    Measured,
+    Plot,
+    Row,
+    Series,
+    Statement,
+    judge,
+    median_of,
+    within,
+)
 
 __all__ = ["escape_statement", "model_statement", "optimum_statement"]
 
@@ -213,7 +223,7 @@ def escape_statement(evidence: Evidence) -> Statement:
                 within(0.6991, 0.005 * width),
                 (Assumption.THREE_HEADS,),
             ),
-            Measured(float(np.median(leader.time)), median_interval(leader.time), note=f"{n:,} draws"),
+            median_of(leader.time, f"{n:,} draws"),
             setting,
         ),
         judge(

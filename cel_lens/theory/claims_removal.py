@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -9,17 +10,18 @@ import numpy as np
 from cel_lens.theory.ablation import Deviations, deviations_on_separation, effect_of_shares, remove_heads
 from cel_lens.theory.claims_training import median_series
 from cel_lens.theory.evidence import TRAINED, Evidence
-from cel_lens.theory.intervals import acceptance_of_share, median_interval, wilson
+from cel_lens.theory.intervals import acceptance_of_share
 from cel_lens.theory.parameters import BoolArray, FloatArray, IntArray, Setting
 from cel_lens.theory.simulation import Simulation
 from cel_lens.theory.verification import (
     Claim,
-    Measured,
     Plot,
     Row,
     Series,
     Statement,
     judge,
+    median_of,
+    share_of,
     within,
 )
 
@@ -45,9 +47,7 @@ def removal_statement(evidence: Evidence) -> Statement:
     rows = tuple(
         judge(
             Claim(key, f"Clean conflict head removed: {name} (median)", limit, within(limit, slack), TRAINED),
-            Measured(
-                float(np.median(values)), median_interval(values), f"scale {scale:g}, {int(on.sum()):,} draws"
-            ),
+            median_of(values, f"scale {scale:g}, {int(on.sum()):,} draws"),
             run.setting,
         )
         for key, (name, limit, values) in parts.items()
@@ -111,9 +111,8 @@ def pattern_statement(evidence: Evidence) -> Statement:
     for i, pattern in enumerate(patterns):
         chosen: BoolArray = (together == np.array(pattern.shares, dtype=bool)).all(axis=1)
         claimed = effect_of_shares(pattern.shares, setting)
-        n, k = chosen.size, int(chosen.sum())
         values = (effect.gain_a[chosen], effect.damage_b[chosen])
-        medians = tuple(float(np.median(value)) if k else np.nan for value in values)
+        medians = tuple(median_of(value).value for value in values)
         measured.append((medians[0], medians[1]))
         rows.append(
             judge(
@@ -121,10 +120,10 @@ def pattern_statement(evidence: Evidence) -> Statement:
                     f"pattern-{i}-probability",
                     f"Draws with the conflict's head {pattern.name}",
                     pattern.probability,
-                    acceptance_of_share(pattern.probability, n),
+                    acceptance_of_share(pattern.probability, chosen.size),
                     TRAINED,
                 ),
-                Measured(k / n, wilson(k, n, confidence=0.999), "99.9% interval"),
+                share_of(chosen, "99.9% interval", confidence=0.999),
                 run.setting,
             )
         )
@@ -141,7 +140,7 @@ def pattern_statement(evidence: Evidence) -> Statement:
                         within(number, 20 * (1 + abs(setting.t)) * scale**4 * evidence.slack(1.0)),
                         TRAINED,
                     ),
-                    Measured(float(np.median(value)), median_interval(value), f"scale {scale:g}"),
+                    median_of(value, f"scale {scale:g}"),
                     run.setting,
                 )
             )
@@ -238,9 +237,8 @@ def _constant_rows(run: Simulation, evidence: Evidence) -> list[Row]:
             within(middle, evidence.slack(half)),
             TRAINED,
         )
-        measured = Measured(
-            float(np.median(scaled)),
-            median_interval(scaled),
+        measured = median_of(
+            scaled,
             f"typical size {middle:g}, accepted within {evidence.slack(half):.2g}",
         )
         rows.append(judge(claim, measured, setting))
@@ -268,7 +266,7 @@ def _slope_rows(slopes: _Slopes, setting: Setting, how: str, tolerances: tuple[f
             TRAINED,
         )
         note = "the paper states at least 4" if order > 4 else ""
-        rows.append(judge(claim, Measured(float(np.median(values)), median_interval(values), note), setting))
+        rows.append(judge(claim, median_of(values, note), setting))
     return rows
 
 
@@ -279,7 +277,7 @@ def _order_plot(evidence: Evidence) -> Plot:
         deviation = _deviations(run, run.separated, evidence.setting)
         gains.append(np.abs(deviation.gain_a))
         damages.append(np.abs(deviation.damage_b))
-        means.append(float(damages[-1].mean()))
+        means.append(float(damages[-1].mean()) if damages[-1].size else math.nan)
     gain, damage = (
         median_series(name, scales, x) for name, x in (("gain, median", gains), ("damage, median", damages))
     )

@@ -13,7 +13,6 @@ from cel_lens.theory.intervals import (
     Interval,
     acceptance_of_share,
     chi_square_uniform,
-    median_interval,
     wilson,
 )
 from cel_lens.theory.parameters import Assumption, BoolArray, FloatArray, IntArray
@@ -26,6 +25,8 @@ from cel_lens.theory.verification import (
     Series,
     Statement,
     judge,
+    median_of,
+    share_of,
     within,
 )
 
@@ -35,22 +36,23 @@ __all__ = [
     "measured_share",
     "median_series",
     "separation_statement",
+    "series_of",
     "winners_statement",
 ]
 
 
 def measured_share(name: str, evidence: Evidence, event: Callable[[Simulation], BoolArray]) -> Series:
     """Share of an event at every scale, with Wilson intervals."""
-    scales, shares, ends = [], [], []
-    for scale, run in evidence.runs.items():
-        seen = event(run)
-        scales.append(scale)
-        shares.append(float(seen.mean()))
-        ends.append(wilson(int(seen.sum()), seen.size))
+    return series_of(name, tuple(evidence.runs), [share_of(event(run)) for run in evidence.runs.values()])
+
+
+def series_of(name: str, x: tuple[float | str, ...], measured: list[Measured]) -> Series:
+    """Measured numbers with their intervals; without one, the interval has no width."""
+    ends = [each.interval or Interval(each.value, each.value) for each in measured]
     return Series(
         name=name,
-        x=tuple(scales),
-        y=tuple(shares),
+        x=x,
+        y=tuple(each.value for each in measured),
         low=tuple(end.low for end in ends),
         high=tuple(end.high for end in ends),
     )
@@ -72,7 +74,7 @@ def leader_statement(evidence: Evidence) -> Statement:
                     Interval(float(low), 1.0),
                     TRAINED,
                 ),
-                Measured(float(right.mean()), wilson(int(right.sum()), right.size)),
+                share_of(right),
                 run.setting,
             )
         )
@@ -121,9 +123,8 @@ def localisation_statement(evidence: Evidence) -> Statement:
                     within(predicted, evidence.slack(0.006)),
                     TRAINED,
                 ),
-                Measured(
-                    float(high.mean()),
-                    wilson(int(high.sum()), high.size),
+                share_of(
+                    high,
                     "claimed: first-order prediction from the escape gaps of the same draws",
                 ),
                 run.setting,
@@ -219,7 +220,7 @@ def winners_statement(evidence: Evidence) -> Statement:
                     acceptance_of_share(1 / heads, first.size),
                     TRAINED,
                 ),
-                Measured(float(first.mean()), wilson(int(first.sum()), first.size)),
+                share_of(first),
                 run.setting,
             )
         )
@@ -235,21 +236,15 @@ def winners_statement(evidence: Evidence) -> Statement:
 
 def _winners_plot(counts: IntArray, heads: int) -> Plot:
     """Share of every combination of winners, counts of shape (H^3,)."""
-    names = tuple(
-        "".join(str(i) for i in np.unravel_index(cell, (heads,) * 3)) for cell in range(len(counts))
-    )
-    ends = [wilson(int(count), int(counts.sum())) for count in counts]
+    total = int(counts.sum())
+    cells = [np.unravel_index(cell, (heads,) * 3) for cell in range(len(counts))]
+    names = tuple("".join(str(head) for head in cell) for cell in cells)
+    measured = [Measured(int(count) / total, wilson(int(count), total)) for count in counts]
     return Plot(
         x_label="winners of features 0, 1 and 2",
         y_label="share of draws",
         series=(
-            Series(
-                name="measured",
-                x=names,
-                y=tuple((counts / counts.sum()).tolist()),
-                low=tuple(end.low for end in ends),
-                high=tuple(end.high for end in ends),
-            ),
+            series_of("measured", names, measured),
             Series(name="uniform and independent", x=names, y=(heads**-3.0,) * len(names), style="claim"),
         ),
     )
@@ -263,7 +258,7 @@ def separation_statement(evidence: Evidence) -> Statement:
     for scale, run in evidence.judged.items():
         both = run.separated & (run.shares > 0.99).all(axis=1)
         joint = four_ninths * float(evidence.predicted_localised(run).prod())
-        n, on = both.size, int(run.separated.sum())
+        n = both.size
         rows += [
             judge(
                 Claim(
@@ -273,7 +268,7 @@ def separation_statement(evidence: Evidence) -> Statement:
                     acceptance_of_share(four_ninths, n),
                     TRAINED,
                 ),
-                Measured(on / n, wilson(on, n, confidence=0.999), "99.9% interval"),
+                share_of(run.separated, "99.9% interval", confidence=0.999),
                 run.setting,
             ),
             judge(
@@ -284,7 +279,7 @@ def separation_statement(evidence: Evidence) -> Statement:
                     within(joint, evidence.slack(0.017)),
                     TRAINED,
                 ),
-                Measured(float(both.mean()), wilson(int(both.sum()), n)),
+                share_of(both),
                 run.setting,
             ),
         ]
@@ -330,9 +325,8 @@ def _gain_row(evidence: Evidence) -> Row:
             within(claimed, evidence.slack(0.02)),
             (*TRAINED, Assumption.DISTINCT_SHARED),
         ),
-        Measured(
-            float(helped.mean()),
-            wilson(int(helped.sum()), helped.size),
+        share_of(
+            helped,
             f"scale {scale:g}; in every draw if |b| were below |t|"
             if abs(setting.b) > abs(setting.t)
             else f"scale {scale:g}",
@@ -341,13 +335,6 @@ def _gain_row(evidence: Evidence) -> Row:
     )
 
 
-def median_series(name: str, scales: tuple[float, ...], samples: list[FloatArray]) -> Series:
-    """Medians of samples with their intervals, one point a scale."""
-    ends = [median_interval(sample) for sample in samples]
-    return Series(
-        name=name,
-        x=scales,
-        y=tuple(float(np.median(sample)) for sample in samples),
-        low=tuple(end.low for end in ends),
-        high=tuple(end.high for end in ends),
-    )
+def median_series(name: str, x: tuple[float, ...], samples: list[FloatArray]) -> Series:
+    """Medians of samples with their intervals, one point a position."""
+    return series_of(name, x, [median_of(sample) for sample in samples])

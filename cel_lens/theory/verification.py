@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import numpy as np
+
 from cel_lens.errors import InvalidInput
-from cel_lens.theory.intervals import Interval
-from cel_lens.theory.parameters import Assumption, Setting
+from cel_lens.theory.intervals import Interval, median_interval, wilson
+from cel_lens.theory.parameters import Assumption, BoolArray, FloatArray, Setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +27,9 @@ __all__ = [
     "Verdict",
     "Verification",
     "judge",
+    "median_of",
     "observe",
+    "share_of",
     "within",
 ]
 
@@ -240,6 +244,31 @@ class Verification:
 def within(claimed: float, tolerance: float) -> Interval:
     """Accepted range of a claimed number and a tolerance on both sides."""
     return Interval(claimed - tolerance, claimed + tolerance)
+
+
+def share_of(seen: BoolArray, note: str = "", *, confidence: float = 0.95) -> Measured:
+    """Measured share of an event with its Wilson interval; NaN where nothing was observed.
+
+    Args:
+        seen: Whether the event happened, any shape.
+        note: How it was measured.
+        confidence: Of the interval.
+    """
+    if seen.size == 0:
+        return Measured(math.nan, None, note)
+    return Measured(float(seen.mean()), wilson(int(seen.sum()), seen.size, confidence=confidence), note)
+
+
+def median_of(values: FloatArray, note: str = "") -> Measured:
+    """Measured median with its interval by order statistics; NaN where nothing was observed.
+
+    Args:
+        values: Sample, any shape.
+        note: How it was measured.
+    """
+    if values.size == 0:
+        return Measured(math.nan, None, note)
+    return Measured(float(np.median(values)), median_interval(values), note)
 
 
 def judge(claim: Claim, measured: Measured, setting: Setting) -> Row:

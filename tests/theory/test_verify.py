@@ -22,7 +22,7 @@ from cel_lens.theory.evidence import Evidence
 from cel_lens.theory.figures import draw
 from cel_lens.theory.intervals import Interval
 from cel_lens.theory.parameters import Assumption
-from cel_lens.theory.verification import Claim, Measured, Plot, Series, judge, observe
+from cel_lens.theory.verification import Claim, Measured, Plot, Series, judge, median_of, observe, share_of
 
 TRAINING = [leader_statement, localisation_statement, separation_statement, checkpoint_statement]
 
@@ -126,11 +126,25 @@ def test_settings_outside_the_theorem_are_measured_and_labelled(build, changes, 
         assert np.isfinite(row.measured)
 
 
+def test_a_setting_far_outside_is_measured_to_the_end_without_a_false_verdict(tmp_path):
+    far = verify(Setting(init_scale=0.8, n_heads=2, a=-2.0), seeds=100, quick=True, seed=4)
+    assert far.count(Verdict.NOT_CONFIRMED) == 0
+    assert far.count(Verdict.OUTSIDE) > 60
+    assert write_report(far, tmp_path / "far.html").stat().st_size > 1e6
+
+
 def test_effects_follow_other_targets_too():
     evidence = Evidence(setting=Setting(a=3.0, b=1.2, c=0.8, step_size=0.12), seeds=400, seed=2, quick=True)
     assert evidence.setting.violated() == ()
     found = {**verdicts(pattern_statement(evidence)), **verdicts(separation_statement(evidence))}
     assert set(found.values()) == {Verdict.CONFIRMED}
+
+
+def test_nothing_observed_is_not_a_number_and_never_confirmed():
+    claim = Claim("key", "text", 0.5, Interval(0.0, 1.0))
+    for empty in (share_of(np.zeros(0, dtype=bool)), median_of(np.zeros(0))):
+        assert np.isnan(empty.value)
+        assert judge(claim, empty, Setting()).verdict is Verdict.NOT_CONFIRMED
 
 
 def test_verdicts_follow_the_accepted_range_and_the_assumptions():
