@@ -17,7 +17,14 @@ from cel_lens.theory.ablation import (
 from cel_lens.theory.attention import attention_output, literal_objective, task_population
 from cel_lens.theory.claims import verify
 from cel_lens.theory.descent import Schedule, Status
-from cel_lens.theory.escape import AuxiliaryPath, Leader, auxiliary_path, escape_time, predicted_leader
+from cel_lens.theory.escape import (
+    AuxiliaryPath,
+    Leader,
+    auxiliary_path,
+    escape_time,
+    loser_products,
+    predicted_leader,
+)
 from cel_lens.theory.extensions import (
     Layout,
     LayoutRun,
@@ -88,6 +95,7 @@ __all__ = [
     "head_contributions",
     "joint_objective",
     "literal_objective",
+    "loser_products",
     "predicted_leader",
     "predictor",
     "race_layout",

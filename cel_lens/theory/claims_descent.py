@@ -6,7 +6,6 @@ import numpy as np
 
 from cel_lens.theory.claims_training import measured_share, median_series
 from cel_lens.theory.descent import Batch, Schedule, Status, descend
-from cel_lens.theory.escape import auxiliary_velocity, escape_times_towards
 from cel_lens.theory.evidence import TRAINED, Evidence
 from cel_lens.theory.flow import balanced_orbit
 from cel_lens.theory.intervals import Interval
@@ -269,8 +268,11 @@ def _unescaped(run: Simulation) -> BoolArray:
 def clock_statement(evidence: Evidence) -> Statement:
     """When the race stops, and what the losers keep."""
     rows = _clock_rows(evidence)
-    products, held, others = _losers(evidence)
-    ratio = held[others] / products[others]
+    flow = evidence.flows[0.01]
+    products = evidence.loser_products
+    others = np.isfinite(products)
+    predicted, held = 0.01**4 * products[others], flow.contributions[others]
+    ratio = held / predicted
     rows.append(
         judge(
             Claim(
@@ -284,8 +286,7 @@ def clock_statement(evidence: Evidence) -> Statement:
             evidence.at(0.01),
         )
     )
-    picked = np.flatnonzero(others.ravel())[:400]
-    x, y = np.abs(products.ravel()[picked]), np.abs(held.ravel()[picked])
+    x, y = np.abs(predicted[:400]), np.abs(held[:400])
     order = np.argsort(x)
     plot = Plot(
         x_label="predicted from the auxiliary equation",
@@ -338,23 +339,3 @@ def _clock_rows(evidence: Evidence) -> list[Row]:
             )
         )
     return rows
-
-
-def _losers(evidence: Evidence) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Predicted and final contributions in flow at scale 0.01, and which heads are losers; all (R, H)."""
-    flow, setting = evidence.flows[0.01], evidence.setting
-    rows = flow.initial.reshape(-1, setting.n_heads, 4)
-    towards = np.tile(np.sign(setting.targets), len(flow.initial))
-    times = escape_times_towards(rows, towards)
-    first = times.min(axis=-1)
-    x = rows * np.where(np.arange(4) == 3, towards[:, None, None], 1.0)
-    others: BoolArray = np.asarray(np.arange(setting.n_heads) != times.argmin(axis=-1)[:, None])
-    x = np.where(others[..., None], x, 0.0)  # the leader would blow up
-    h = (first / 1000)[:, None, None]
-    for _ in range(1000):
-        a = auxiliary_velocity(x)
-        b = auxiliary_velocity(x + h / 2 * a)
-        c = auxiliary_velocity(x + h / 2 * b)
-        x = x + h / 6 * (a + 2 * (b + c) + auxiliary_velocity(x + h * c))
-    held = flow.contributions.reshape(-1, setting.n_heads) * towards[:, None]
-    return 0.01**4 * x.prod(axis=-1), held, others

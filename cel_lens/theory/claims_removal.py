@@ -220,28 +220,32 @@ def _separated(ends: _Ends) -> BoolArray:
 
 
 def _constant_rows(run: Simulation, evidence: Evidence) -> list[Row]:
-    """Median deviations in units of their order; the range in the damage grows with t."""
+    """Median deviations in units of their order against what the losers' products predict, draw by draw."""
     setting, scale = run.setting, run.setting.init_scale
-    deviation = _deviations(run, run.separated, setting)
-    t = abs(setting.t)
+    products = evidence.loser_products
+    leaders = run.leader.head[: len(products)]
+    shared, first, second = leaders.T
+    on = np.asarray(
+        (shared != first) & (shared != second) & (run.winners[: len(products)] == leaders).all(axis=1)
+    )
+    held = run.contributions[: len(products)]
+    measured = deviations_on_separation(held[on], shared[on], setting)
+    kept = deviations_on_separation(products[on] * scale**4, shared[on], setting)
     rows = []
-    for name, power, values, middle, half in (
-        ("damage of task B from 3 t²", 4, deviation.damage_b, 2.35 * t, 0.45 * t),
-        ("gain of task A from t²", 8, deviation.gain_a, 2.4, 0.7),
+    for name, power, values, predicted in (
+        ("damage of task B from 3 t²", 4, measured.damage_b, kept.damage_b),
+        ("gain of task A from t²", 8, measured.gain_a, kept.gain_a),
     ):
-        scaled = np.abs(values) / scale**power
+        claimed = float(np.median(np.abs(predicted))) / scale**power if predicted.size else math.nan
         claim = Claim(
             f"constant-{name.split(' ')[0]}-{scale:g}",
             f"Distance of the {name}, over the {power}th power of the scale (median), scale {scale:g}",
-            middle,
-            within(middle, evidence.slack(half)),
+            claimed,
+            within(claimed, (0.02 + 15 * scale**2) * claimed),
             TRAINED,
         )
-        measured = median_of(
-            scaled,
-            f"typical size {middle:g}, accepted within {evidence.slack(half):.2g}",
-        )
-        rows.append(judge(claim, measured, setting))
+        note = "claimed: from the losers' products at the leader's escape, same draws"
+        rows.append(judge(claim, median_of(np.abs(values) / scale**power, note), setting))
     return rows
 
 

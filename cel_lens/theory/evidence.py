@@ -9,6 +9,7 @@ import numpy as np
 
 from cel_lens.errors import InvalidInput
 from cel_lens.theory.descent import Progress
+from cel_lens.theory.escape import loser_products
 from cel_lens.theory.flow import balanced_orbit, run_flow
 from cel_lens.theory.parameters import Assumption, FloatArray, IntArray, Setting
 from cel_lens.theory.simulation import Simulation, simulate
@@ -91,7 +92,7 @@ class Evidence:
     @cached_property
     def flows(self) -> dict[float, FlowRun]:
         """Gradient flow of a part of the draws at the base scale and at two much smaller ones."""
-        n = min(self.seeds, 100 if self.quick else 1000)
+        n = min(self.seeds, 300 if self.quick else 1000)
         initial = next(iter(self.runs.values())).initial[:n]
         runs = {}
         for scale in (self.setting.init_scale, 0.02, 0.01):
@@ -105,6 +106,11 @@ class Evidence:
             )
             self.say(f"gradient flow at scale {scale:g}")
         return runs
+
+    @cached_property
+    def loser_products(self) -> FloatArray:
+        """Products of the losers at the leader's escape for the draws of `flows`, shape (S, 3, H)."""
+        return loser_products(next(iter(self.flows.values())).initial, self.setting.targets)
 
     def at(self, scale: float) -> Setting:
         """The setting with another initialisation scale."""

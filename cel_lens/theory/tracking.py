@@ -14,7 +14,7 @@ import numpy as np
 
 from cel_lens.errors import InvalidInput
 from cel_lens.theory.descent import advance
-from cel_lens.theory.escape import auxiliary_velocity, predicted_leader
+from cel_lens.theory.escape import predicted_leader, runge_kutta
 from cel_lens.theory.model import draw_quartets
 from cel_lens.theory.parameters import FloatArray, require_count
 
@@ -102,16 +102,8 @@ def _largest_error(drawn: FloatArray, scale: float, step_size: float) -> FloatAr
             worst, rate, ones = worst[~late], rate[~late], ones[~late]
         for _ in range(stride):
             advance(theta, rate, ones)
-        path = _runge_kutta(path, stride * h)
+        path = runge_kutta(path, stride * h)
         distance = np.square(theta.transpose(2, 1, 0) / scale - path).sum(axis=(1, 2))
         np.maximum(worst, np.sqrt(distance), out=worst)
     result[rows] = worst
     return result
-
-
-def _runge_kutta(x: FloatArray, h: float) -> FloatArray:
-    first = auxiliary_velocity(x)
-    second = auxiliary_velocity(x + h / 2 * first)
-    third = auxiliary_velocity(x + h / 2 * second)
-    fourth = auxiliary_velocity(x + h * third)
-    return np.asarray(x + h / 6 * (first + 2 * (second + third) + fourth))

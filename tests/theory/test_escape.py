@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
+from scipy.integrate import quad, solve_ivp
 
 from cel_lens.errors import InvalidInput
-from cel_lens.theory.escape import auxiliary_path, escape_time, predicted_leader
+from cel_lens.theory.escape import (
+    auxiliary_path,
+    auxiliary_velocity,
+    escape_time,
+    loser_products,
+    predicted_leader,
+)
 from cel_lens.theory.model import draw_quartets
 
 
@@ -86,6 +92,23 @@ def test_leader_is_the_smallest_time_and_flips_the_output_for_negative_targets()
     mirrored = quartets * np.array([1, 1, 1, -1])
     np.testing.assert_array_equal(predicted_leader(quartets, -1.0).head, predicted_leader(mirrored).head)
     assert (predicted_leader(quartets, -1.0).head != leader.head).any()
+
+
+@pytest.mark.parametrize("target", [1.0, -1.0])
+def test_losers_are_where_the_differential_equation_has_them_at_the_leaders_escape(target):
+    quartets = draw_quartets(25, 4, n_features=1)[:, 0]
+    products = loser_products(quartets, target)
+    leader = predicted_leader(quartets, target)
+    for row, heads in enumerate(quartets):
+        for head, start in enumerate(heads):
+            if head == leader.head[row]:
+                assert products[row, head] == target * np.inf
+                continue
+            mirrored = start * np.array([1, 1, 1, target])
+            end = solve_ivp(
+                lambda _, x: auxiliary_velocity(x), (0, leader.time[row]), mirrored, rtol=1e-10, atol=1e-12
+            )
+            assert products[row, head] == pytest.approx(target * end.y[:, -1].prod(), rel=1e-3)
 
 
 def test_questions_without_an_answer_are_refused():
