@@ -6,12 +6,15 @@ and the sharing of keys and values between rows are decided elsewhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformer_lens.components.mlps.gated_mlp import GatedMLP
+from transformer_lens.components.rms_norm import RMSNorm
 
 from cel_lens.models.hooked import HookedLens
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 __all__ = ["HookedLayers", "Projected", "why_not_by_layer"]
 
@@ -43,6 +46,7 @@ class HookedLayers:
         self._lens = lens
         self._model = lens.model
         self._rotary = lens.model.cfg.positional_embedding_type == "rotary"
+        self._turns_halves = self._rotary and _turns_halves(lens.model.cfg)
 
     def embed(self, tokens: Tensor, offsets: Tensor | int) -> Tensor:
         """The residual stream before layer 0.
@@ -70,11 +74,10 @@ class HookedLayers:
             offsets: Position of each row's first token, ``[rows]``, or one number for all.
         """
         block: Any = self._model.blocks[layer]
-        normed = block.ln1(residual)
+        normed = _normalise(block.ln1, residual)
         q, k, v = block.attn.calculate_qkv_matrices(normed, normed, normed)
         if self._rotary:
-            start, mask = _positions(offsets, residual.shape[1])
-            q, k = block.attn.apply_rotary(q, start, mask), block.attn.apply_rotary(k, start, mask)
+            q, k = self._turn(block.attn, q, offsets), self._turn(block.attn, k, offsets)
         return Projected(q, k, v)
 
     def score_divisor(self, layer: int) -> float:
@@ -94,21 +97,67 @@ class HookedLayers:
         """
         block: Any = self._model.blocks[layer]
         weight: Tensor = block.attn.W_O.flatten(0, 1)
-        attended: Tensor = z.flatten(2) @ weight + block.attn.b_O
-        if self._model.cfg.use_normalization_before_and_after:
+        attended = torch.addmm(block.attn.b_O, z.reshape(-1, weight.shape[0]), weight).view_as(residual)
+        cfg = self._model.cfg
+        if cfg.use_normalization_before_and_after:
             attended = block.ln1_post(attended)
-        if self._model.cfg.attn_only:
-            return residual + attended
-        if self._model.cfg.parallel_attn_mlp:
-            parallel: Tensor = residual + attended + block.apply_mlp(block.ln2(residual))
-            return parallel
-        middle = residual + attended
-        after: Tensor = middle + block.apply_mlp(block.ln2(middle))
-        return after
+        if cfg.attn_only:
+            return attended.add_(residual)
+        if cfg.parallel_attn_mlp:
+            return attended.add_(residual).add_(self._mlp(block, residual))
+        middle = attended.add_(residual)
+        return middle.add_(self._mlp(block, middle))
+
+    def _mlp(self, block: Any, residual: Tensor) -> Tensor:
+        """What the MLP adds, from the residual stream before it."""
+        normed = _normalise(block.ln2, residual)
+        mlp = block.mlp
+        plain = self._model.cfg.act_fn == "silu" and not self._model.cfg.use_normalization_before_and_after
+        if type(mlp) is not GatedMLP or not plain:
+            added: Tensor = block.apply_mlp(normed)
+            return added
+        # the module's own steps, without a copy of each weight and in place
+        hidden = functional.silu(normed @ mlp.W_gate, inplace=True).mul_(normed @ mlp.W_in).add_(mlp.b_in)
+        return torch.addmm(mlp.b_out, hidden.flatten(0, -2), mlp.W_out).view_as(residual)
+
+    def _turn(self, attn: Any, heads: Tensor, offsets: Tensor | int) -> Tensor:
+        """Rotate queries or keys to their positions."""
+        start, mask = _positions(offsets, heads.shape[1])
+        longest = start + heads.shape[1]
+        if not self._turns_halves or longest > attn.rotary_cos.shape[0]:
+            turned: Tensor = attn.apply_rotary(heads, start, mask)
+            return turned
+        if isinstance(offsets, int):
+            places = slice(start, longest)
+            cos, sin = attn.rotary_cos[None, places, None], attn.rotary_sin[None, places, None]
+        else:
+            at = offsets[:, None] + torch.arange(heads.shape[1], device=heads.device)
+            cos, sin = attn.rotary_cos[at, None], attn.rotary_sin[at, None]
+        half = heads.shape[-1] // 2
+        turned = heads * cos
+        turned[..., :half].addcmul_(heads[..., half:], sin[..., :half], value=-1)
+        turned[..., half:].addcmul_(heads[..., :half], sin[..., half:])
+        return turned
 
     def logits(self, residual: Tensor) -> Tensor:
         """Final normalisation and unembedding of chosen positions, ``[rows, d_model]`` to float32 logits."""
         return self._lens.logits(residual[:, None])[:, 0]
+
+
+def _normalise(module: Any, residual: Tensor) -> Tensor:
+    """A normalisation module's result; for RMSNorm in full precision with fewer passes over memory."""
+    if type(module) is not RMSNorm or residual.dtype != torch.float32:
+        normed: Tensor = module(residual)
+        return normed
+    size = torch.linalg.vector_norm(residual, dim=-1, keepdim=True)
+    scale = size.square_().div_(residual.shape[-1]).add_(module.eps).rsqrt_()
+    weighted: Tensor = (residual * scale).mul_(module.w)
+    return weighted
+
+
+def _turns_halves(cfg: Any) -> bool:
+    """Whether rotation pairs the first half of each head with the second, over its whole width."""
+    return cfg.rotary_dim == cfg.d_head and not cfg.rotary_adjacent_pairs
 
 
 def why_not_by_layer(lens: HookedLens) -> str | None:
@@ -137,7 +186,8 @@ def why_not_by_layer(lens: HookedLens) -> str | None:
     for what, present in special.items():
         if present:
             return f"it has {what}"
-    if any(point._forward_hooks or point._backward_hooks for point in lens.model.hook_dict.values()):
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if any(getattr(module, kind) for module in lens.model.modules() for kind in hooks):
         return "it carries hooks of its own"
     return None
 
@@ -146,8 +196,6 @@ def _positions(offsets: Tensor | int, width: int) -> tuple[int, Tensor | None]:
     """Row offsets in the form TransformerLens reads them: tokens in the cache, and a left-padded mask."""
     if isinstance(offsets, int):
         return offsets, None
-    import torch
-
     latest = int(offsets.max())
     places = torch.arange(latest + width, device=offsets.device)
     return latest, (places >= (latest - offsets)[:, None]).long()

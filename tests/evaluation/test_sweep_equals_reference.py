@@ -21,15 +21,21 @@ from tests.models.tiny import tiny_model
 FAMILIES = ("llama", "qwen2", "qwen3", "gpt2", "gpt_neox")
 EASY = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 
-texts = st.text(alphabet="the and is 0123456789+-?=", min_size=1, max_size=24).filter(lambda text: text.strip())
+texts = st.text(alphabet="the and is 0123456789+-?=", min_size=1, max_size=24).filter(
+    lambda text: text.strip()
+)
 heads_of_three_layers = st.sets(st.sampled_from(all_heads(3, 4)), min_size=0, max_size=3)
-head_sets = st.sets(heads_of_three_layers.map(lambda heads: HeadSet(tuple(sorted(heads)))), min_size=1, max_size=8)
+head_sets = st.sets(
+    heads_of_three_layers.map(lambda heads: HeadSet(tuple(sorted(heads)))), min_size=1, max_size=8
+)
 memories = st.sampled_from(
     [None, Budget(slice_tokens=10**6, chunk_tokens=90), Budget(slice_tokens=30, chunk_tokens=40)]
 )
 
 
-def both(model: Any, task: Any, conditions: list[HeadSet], memory: Budget | None) -> tuple[dict, dict, SweepEngine]:
+def both(
+    model: Any, task: Any, conditions: list[HeadSet], memory: Budget | None
+) -> tuple[dict, dict, SweepEngine]:
     lens = lens_of(model)
     examples = tuple(task.examples())
     sweep = SweepEngine(lens, task, examples, memory=memory)
@@ -66,7 +72,9 @@ def test_generated_tokens_are_the_same(family: str, data: st.DataObject) -> None
 def test_choice_scores_are_the_same(family: str, data: st.DataObject) -> None:
     shared = data.draw(st.sampled_from(["", "the answer is ", "12 and 34 is the other "]))
     endings = st.lists(texts.map(lambda text: " " + text), min_size=1, max_size=4).map(tuple)
-    rows = data.draw(st.lists(st.tuples(texts.map(lambda text: shared + text), endings), min_size=1, max_size=6))
+    rows = data.draw(
+        st.lists(st.tuples(texts.map(lambda text: shared + text), endings), min_size=1, max_size=6)
+    )
     single = data.draw(st.booleans())
     if single:
         rows = [(context, (" a", " t")) for context, _ in rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from cel_lens.evaluation.sweep.attention import KeysValues, attend
 from cel_lens.evaluation.sweep.panel import Rows
 from cel_lens.evaluation.sweep.plan import Fork, Group
+from cel_lens.heads import Head
 from cel_lens.models.hooked import HookedLens
 from cel_lens.models.layers import HookedLayers
 
@@ -38,11 +38,13 @@ class Machine(NamedTuple):
         lens: Decodes and ends answers.
         layers: The model, layer by layer.
         counter: Counts the work.
+        active: Ablated heads whose output was not zero at some real position before it was zeroed.
     """
 
     lens: HookedLens
     layers: HookedLayers
     counter: Counter
+    active: set[Head]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,6 @@ def step(
     shared: list[KeysValues],
     *,
     fork: Fork | None,
-    watch: Callable[[Tensor], None] | None = None,
 ) -> tuple[Tensor, KeysValues]:
     """Run rows of several states through one layer.
 
@@ -125,7 +126,6 @@ def step(
         residual: Before the layer, ``[states * rows, pos, d_model]``.
         shared: What the rows see in front of themselves in this layer.
         fork: How states part in this layer.
-        watch: Shown the heads' outputs before anything is ablated.
 
     Returns:
         The residual stream after the layer, and the rows' keys and values in it.
@@ -137,9 +137,8 @@ def step(
     q, k, v = layers.project(layer, residual, offsets)
     own = KeysValues(k, v)
     z = attend(q, own, shared, layers.score_divisor(layer), causal=True)
-    if watch is not None:
-        watch(z)
     if fork is not None:
+        _note_activity(machine.active, layer, z, rows, fork)
         sources = torch.tensor(fork.sources, device=z.device)
         keep = keep_mask(fork.zeroed, layers.n_heads, z)
         z = z.view(n_states, n_rows, width, *z.shape[2:])[sources] * keep[:, None, None, :, None]
@@ -155,3 +154,13 @@ def keep_mask(zeroed: tuple[tuple[int, ...], ...], n_heads: int, like: Tensor) -
     for place, indices in enumerate(zeroed):
         keep[place, list(indices)] = 0
     return keep
+
+
+def _note_activity(active: set[Head], layer: int, z: Tensor, rows: Rows, fork: Fork) -> None:
+    unseen = sorted({index for zeroed in fork.zeroed for index in zeroed if Head(layer, index) not in active})
+    if not unseen:
+        return
+    real = torch.arange(z.shape[1], device=z.device) < rows.lengths[:, None]
+    chosen = z[real.repeat(z.shape[0] // real.shape[0], 1)][:, unseen]
+    found = (chosen != 0).any(dim=2).any(dim=0).tolist()
+    active |= {Head(layer, index) for index, yes in zip(unseen, found, strict=True) if yes}

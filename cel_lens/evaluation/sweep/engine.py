@@ -11,12 +11,12 @@ from cel_lens.evaluation.answers import collect
 from cel_lens.evaluation.batches import Item, make_items
 from cel_lens.evaluation.sweep.choices import score_chunk
 from cel_lens.evaluation.sweep.climb import Counter, Machine, Shared, climb
-from cel_lens.evaluation.sweep.generation import generate_chunk
+from cel_lens.evaluation.sweep.generation import Writer
 from cel_lens.evaluation.sweep.intact import Intact
 from cel_lens.evaluation.sweep.memory import Budget
 from cel_lens.evaluation.sweep.panel import Chunk, common_prefix, cut, make_chunk, width
 from cel_lens.evaluation.sweep.plan import Group, make_groups
-from cel_lens.heads import INTACT, Head, HeadSet
+from cel_lens.heads import INTACT, HeadSet
 from cel_lens.models.hooked import HookedLens
 from cel_lens.models.layers import HookedLayers, why_not_by_layer
 from cel_lens.results import Outcomes
@@ -56,7 +56,7 @@ class SweepEngine:
             )
         self.counter = Counter()
         self._lens, self._task = lens, task
-        self._machine = Machine(lens, HookedLayers(lens), self.counter)
+        self._machine = Machine(lens, HookedLayers(lens), self.counter, set())
         self._examples = tuple(examples)
         items = make_items(lens, task, examples)
         self._items = tuple(sorted(items, key=lambda one: (one.length, one.example.id)))
@@ -96,23 +96,22 @@ class SweepEngine:
                         step = next(walk, None)
                     if step is None:
                         break
-                    group, responses, active = step
+                    group, responses = step
                     for heads, some in zip(group.head_sets, responses, strict=True):
                         found[heads] |= some
                         if number == len(slices) - 1:
-                            yield self._outcomes(heads, found.pop(heads), active)
+                            yield self._outcomes(heads, found.pop(heads))
 
     def _walk(
         self, part: Sequence[Item], groups: Sequence[Group]
-    ) -> Iterator[tuple[Group, list[dict[int, Response]], set[Head]]]:
+    ) -> Iterator[tuple[Group, list[dict[int, Response]]]]:
         """Walk the intact model up through a slice and let each group climb from its layer."""
         drafts = [self._answers[item.place].token_ids for item in part] if self._answers else None
         chunks = self._chunks(part, drafts, max(len(group.head_sets) for group in groups))
         intact = Intact(self._machine, self._prefix, chunks, keep_below=self._generates)
         for group in groups:
             intact.advance(group.layer)
-            responses = self._climb(group, intact, chunks)
-            yield group, responses, self._active(intact, group)
+            yield group, self._climb(group, intact, chunks)
 
     def _climb(self, group: Group, intact: Intact, chunks: Sequence[Chunk]) -> list[dict[int, Response]]:
         before: list[Shared] = []
@@ -120,12 +119,15 @@ class SweepEngine:
         if prefix is not None:
             seen = climb(self._machine, group, prefix[0], prefix[1], [], record=True).seen
             before = [Shared(layers=seen)]
+        if self._generates:
+            writer = Writer(self._machine, group, intact, before)
+            for place, chunk in enumerate(chunks):
+                writer.add(place, chunk)
+            return writer.responses()
         found: list[dict[int, Response]] = [{} for _ in group.head_sets]
         for place, chunk in enumerate(chunks):
-            run = generate_chunk if self._generates else score_chunk
-            for responses, more in zip(
-                found, run(self._machine, group, intact, place, chunk, before), strict=True
-            ):
+            scores = score_chunk(self._machine, group, intact, place, chunk, before)
+            for responses, more in zip(found, scores, strict=True):
                 responses.update(more)
         return found
 
@@ -141,14 +143,9 @@ class SweepEngine:
                 answers[place] = response
         self._answers = answers
 
-    def _outcomes(self, heads: HeadSet, responses: dict[int, Response], active: set[Head]) -> Outcomes:
-        inactive = HeadSet(tuple(head for head in heads if head not in active))
+    def _outcomes(self, heads: HeadSet, responses: dict[int, Response]) -> Outcomes:
+        inactive = HeadSet(tuple(head for head in heads if head not in self._machine.active))
         return collect(self._task, self._examples, responses, heads, inactive)
-
-    def _active(self, intact: Intact, group: Group) -> set[Head]:
-        """Heads known to be active; those above the walk so far count as active."""
-        above = {head for heads in group.head_sets for head in heads if head.layer >= intact.layer}
-        return intact.active | above
 
     def _slices(self) -> list[Sequence[Item]]:
         widths = [self._width(item) for item in self._items]

@@ -11,7 +11,6 @@ from torch import Tensor
 from cel_lens.evaluation.sweep.attention import KeysValues
 from cel_lens.evaluation.sweep.climb import Machine, Shared, step
 from cel_lens.evaluation.sweep.panel import Chunk, Rows
-from cel_lens.heads import Head
 
 __all__ = ["Intact"]
 
@@ -37,7 +36,6 @@ class Intact:
 
     Attributes:
         layer: The current layer.
-        active: Heads of the layers left behind whose output was not zero at some real position.
     """
 
     def __init__(
@@ -49,7 +47,6 @@ class Intact:
         keep_below: bool,
     ) -> None:
         self.layer = 0
-        self.active: set[Head] = set()
         self._machine = machine
         self._keep = keep_below
         device = chunks[0].bodies.tokens.device
@@ -108,18 +105,7 @@ class Intact:
             level.residual,
             shared,
             fork=None,
-            watch=lambda z: self._note_activity(z, level.rows),
         )
         if self._keep:
             level.below[self.layer] = own
         return own
-
-    def _note_activity(self, z: Tensor, rows: Rows) -> None:
-        unseen = [index for index in range(z.shape[2]) if Head(self.layer, index) not in self.active]
-        if not unseen:
-            return
-        real = torch.arange(z.shape[1], device=z.device) < rows.lengths[:, None]
-        found = (z[real][:, unseen] != 0).any(dim=2).any(dim=0)
-        self.active |= {
-            Head(self.layer, index) for index, yes in zip(unseen, found.tolist(), strict=True) if yes
-        }
