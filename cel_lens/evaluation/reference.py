@@ -62,7 +62,8 @@ class ReferenceEngine:
 
         for heads in head_sets:
             responses: dict[int, Response] = {}
-            with torch.inference_mode(), ablate(self._lens, heads) as ablation:
+            # not inference_mode: tables that TransformerLens keeps in the model may grow, for later use with gradients
+            with torch.no_grad(), ablate(self._lens, heads) as ablation:
                 for batch in self._batches:
                     run = self._generate if batch.generates else self._score
                     responses |= run(batch, ablation)
@@ -78,7 +79,7 @@ class ReferenceEngine:
         running = list(range(len(batch.items)))
         while True:
             ablation.real = mask
-            logits = self._lens.logits(self._lens.residual(tokens, mask, cache)[:, -1])
+            logits = self._lens.logits(self._lens.residual(tokens, mask, cache)[:, -1:])[:, 0]
             self._check_finite(logits[running], [batch.items[row] for row in running], ablation)
             chosen = logits.argmax(dim=-1)
             for row, token in zip(running, chosen[running].tolist(), strict=True):
@@ -116,7 +117,7 @@ class ReferenceEngine:
                     continuation[first : first + _POSITIONS_AT_ONCE], device=residual.device
                 )
                 places = slice(start + first, start + first + len(wanted))
-                logits = self._lens.logits(residual[row, places])
+                logits = self._lens.logits(residual[row : row + 1, places])[0]
                 self._check_finite(logits, [item] * len(wanted), ablation)
                 scores = logits.log_softmax(dim=-1).gather(1, wanted[:, None])
                 total += float(scores.sum())

@@ -55,7 +55,9 @@ class HookedLens:
         """Final normalisation and unembedding, in float32."""
         import torch
 
-        found: Tensor = self.model.unembed(self.model.ln_final(residual))
+        if self.model.cfg.normalization_type is not None:  # else there is no ln_final
+            residual = self.model.ln_final(residual)
+        found: Tensor = self.model.unembed(residual)
         cap = float(getattr(self.model.cfg, "output_logits_soft_cap", 0.0) or 0.0)
         if cap > 0:
             found = cap * torch.tanh(found / cap)
