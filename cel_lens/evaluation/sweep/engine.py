@@ -75,7 +75,7 @@ class SweepEngine:
         Raises:
             EvaluationError: If a logit is not finite; names the head set and the example.
         """
-        with torch.inference_mode():
+        with torch.no_grad():
             if self._generates and not self._answers:
                 self._find_intact_answers()
         wanted = list(dict.fromkeys(head_sets))
@@ -89,10 +89,10 @@ class SweepEngine:
                 heads: {} for group in band for heads in group.head_sets
             }
             for number, part in enumerate(slices):
-                # inference mode must not stay on while the caller has control
+                # gradients must not stay switched off while the caller has control
                 walk = self._walk(part, band)
                 while True:
-                    with torch.inference_mode():
+                    with torch.no_grad():
                         step = next(walk, None)
                     if step is None:
                         break
