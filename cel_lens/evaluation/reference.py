@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from cel_lens.errors import EvaluationError
 from cel_lens.evaluation.answers import collect, finish_generation, is_finished
-from cel_lens.evaluation.batches import Batch, Item, choice_prompt, generation_prompt, make_batches
+from cel_lens.evaluation.batches import (
+    Batch,
+    Item,
+    choice_prompt,
+    generation_prompt,
+    make_batches,
+    make_items,
+)
 from cel_lens.heads import HeadSet
 from cel_lens.models.ablation import Ablation, ablate
 from cel_lens.models.hooked import HookedLens
@@ -43,7 +50,7 @@ class ReferenceEngine:
         self._lens = lens
         self._task = task
         self._examples = tuple(examples)
-        self._batches = make_batches(lens, task, examples, batch_size)
+        self._batches = make_batches(make_items(lens, task, examples), batch_size)
 
     def evaluate(self, head_sets: Sequence[HeadSet]) -> Iterator[Outcomes]:
         """The outcomes of each head set, in the given order.

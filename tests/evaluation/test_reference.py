@@ -24,7 +24,7 @@ CONDITIONS = ("", "L0H1", "L1H2+L2H0", "L0H0+L0H1+L0H2+L0H3")
 
 
 def measure(model: Any, task: Any, heads: str, batch_size: int = 3) -> Outcomes:
-    return evaluate_heads(model, task, heads, config=SearchConfig(batch_size=batch_size))
+    return evaluate_heads(model, task, heads, config=SearchConfig(batch_size=batch_size, engine="reference"))
 
 
 def encode(model: Any, text: str) -> list[int]:
@@ -114,7 +114,7 @@ def test_intact_and_ablated_models_get_the_same_batches(task: Asks, monkeypatch:
         return original(self, tokens, mask, cache)
 
     monkeypatch.setattr(HookedLens, "residual", spy)
-    evaluator = Evaluator(tiny_model("qwen2"), task, batch_size=3)
+    evaluator = Evaluator(tiny_model("qwen2"), task, batch_size=3, engine="reference")
     engine = evaluator.engine(task.examples())
     batches = []
     for heads in ("", "L0H1", "L1H2+L2H0"):
