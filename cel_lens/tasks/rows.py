@@ -99,7 +99,7 @@ def read_rows(file: str | os.PathLike[str], columns: Sequence[str]) -> tuple[Row
     """
     path = Path(file)
     try:
-        found = _parquet(path) if path.suffix == ".parquet" else _json_lines(path)
+        found = _parquet(path) if path.suffix.lower() == ".parquet" else _json_lines(path)
     except FileNotFoundError as error:
         raise InvalidInput(f"there is no file {path}") from error
     except OSError as error:
