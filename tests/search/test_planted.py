@@ -13,7 +13,7 @@ from cel_lens.heads import Head, HeadSet
 from cel_lens.models import zero_ablation
 from cel_lens.results import BeneficialHeads, SearchConfig
 from cel_lens.search import find_beneficial_heads
-from tests.models.planted import (  # noqa: TID251
+from tests.models.planted import (
     COPY,
     WORDS,
     NameTheColour,

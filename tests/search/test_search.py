@@ -21,7 +21,7 @@ from cel_lens.evaluation.sweep import SweepEngine
 from cel_lens.results import BeneficialHeads, SearchConfig
 from cel_lens.search import find_beneficial_heads
 from cel_lens.tasks import Choose, Example, Generate, Panels, make_panels
-from tests.models.planted import COPY, NameTheColour, Table, build_planted, sizes  # noqa: TID251
+from tests.models.planted import COPY, NameTheColour, Table, build_planted, sizes
 
 TASK = NameTheColour(discovery={"o": 3, "x": 2, "y": 1}, heldout={"o": 3, "x": 3})
 TABLES: dict[str, Table] = {
