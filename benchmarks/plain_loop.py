@@ -52,7 +52,11 @@ class PlainLoop:
         for row, one in enumerate(prompts):
             tokens[row, width - len(one.token_ids) :] = torch.tensor(one.token_ids)
             mask[row, width - len(one.token_ids) :] = 1
-        stop = {"stop_strings": list(prompts[0].stop), "tokenizer": self._lens.tokenizer} if prompts[0].stop else {}
+        stop = (
+            {"stop_strings": list(prompts[0].stop), "tokenizer": self._lens.tokenizer}
+            if prompts[0].stop
+            else {}
+        )
         written = self._model.generate(
             tokens,
             attention_mask=mask,

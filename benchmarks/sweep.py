@@ -78,7 +78,12 @@ class Line:
 
 
 def measure(
-    name: str, lens: HookedLens, plain: PlainLoop, task: Task, panel: Sequence[Example], head_sets: list[HeadSet]
+    name: str,
+    lens: HookedLens,
+    plain: PlainLoop,
+    task: Task,
+    panel: Sequence[Example],
+    head_sets: list[HeadSet],
 ) -> Line:
     """Time one job by the sweep and by both loops on a spread of its conditions."""
     sample = head_sets[:: max(1, len(head_sets) // 5)][:5]
@@ -91,7 +96,8 @@ def measure(
     rate = matrix_rate()
     for number, heads in enumerate(sample):
         # interleaved: a part of the sweep, then one condition of each loop
-        part = head_sets[number * len(head_sets) // len(sample) : (number + 1) * len(head_sets) // len(sample)]
+        first, last = (place * len(head_sets) // len(sample) for place in (number, number + 1))
+        part = head_sets[first:last]
         began = time.perf_counter()
         found |= {one.heads: one for one in engine.evaluate([INTACT, *part] if number == 0 else part)}
         seconds += time.perf_counter() - began
@@ -101,7 +107,10 @@ def measure(
         others += took
         same = same and slow.correct == found[heads].correct == verdicts
         rate = max(rate, matrix_rate())
-    work = 2 * engine.counter.layer_tokens * layer_weights(lens) + 2 * engine.counter.unembedded * lens.model.W_U.numel()
+    work = (
+        2 * engine.counter.layer_tokens * layer_weights(lens)
+        + 2 * engine.counter.unembedded * lens.model.W_U.numel()
+    )
     scale = (len(head_sets) + 1) / len(sample)
     return Line(
         name,
