@@ -17,11 +17,11 @@ import torch
 import cel_lens.runtime.journal
 from cel_lens.errors import EvaluationError, InvalidInput, ModelLoadError, RunFolderError, UnsupportedModel
 from cel_lens.evaluation.reference import ReferenceEngine
-from cel_lens.models.hooked import HookedLens
+from cel_lens.evaluation.sweep import SweepEngine
 from cel_lens.results import BeneficialHeads, SearchConfig
 from cel_lens.search import find_beneficial_heads
 from cel_lens.tasks import Choose, Example, Generate, Panels, make_panels
-from tests.models.planted import COPY, NameTheColour, Table, build_planted, sizes  # noqa: TID251
+from tests.models.planted import COPY, NameTheColour, Table, build_planted, sizes
 
 TASK = NameTheColour(discovery={"o": 3, "x": 2, "y": 1}, heldout={"o": 3, "x": 3})
 TABLES: dict[str, Table] = {
@@ -29,7 +29,10 @@ TABLES: dict[str, Table] = {
     "L0H2": {"y": {"wrong": 6.0}},
     "L1H1": {"x": {"wrong": 9.0}, "y": {"wrong": -5.0}},
 }
-CONFIG = SearchConfig(pool_size=3, max_heads=2, n_finalists=2, batch_size=4, **sizes(TASK))
+CONFIG = SearchConfig(
+    pool_size=3, max_heads=2, n_finalists=2, batch_size=4, engine="reference", **sizes(TASK)
+)
+ENGINES: dict[str, type] = {"reference": ReferenceEngine, "sweep": SweepEngine}
 FILES = ("journal.jsonl", "outcomes.npz", "heads.csv")
 
 
@@ -59,26 +62,38 @@ def content(folder: Path) -> dict[str, bytes]:
     return found
 
 
+def finish(model: Any, folder: Path, config: SearchConfig) -> SimpleNamespace:
+    result = search(model, folder, config=config)
+    lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    return SimpleNamespace(folder=folder, result=result, lines=lines, content=content(folder), config=config)
+
+
 @pytest.fixture(scope="module")
 def finished(model: Any, tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
-    folder = tmp_path_factory.mktemp("finished")
-    result = search(model, folder)
-    lines = (folder / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    return SimpleNamespace(folder=folder, result=result, lines=lines, content=content(folder))
+    """A finished run with the reference engine."""
+    return finish(model, tmp_path_factory.mktemp("finished"), CONFIG)
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def each(model: Any, tmp_path_factory: pytest.TempPathFactory, request: Any) -> SimpleNamespace:
+    """A finished run with each engine."""
+    return finish(model, tmp_path_factory.mktemp("each"), replace(CONFIG, engine=request.param))
 
 
 class Spy:
-    """Counts forward passes."""
+    """Counts what every engine does with a model: embedding tokens."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from transformer_lens.components import Embed
+
         self.passes = 0
-        original = HookedLens.residual
+        original = Embed.forward
 
-        def residual(lens: HookedLens, *args: Any) -> Any:
+        def forward(module: Any, tokens: Any) -> Any:
             self.passes += 1
-            return original(lens, *args)
+            return original(module, tokens)
 
-        monkeypatch.setattr(HookedLens, "residual", residual)
+        monkeypatch.setattr(Embed, "forward", forward)
 
 
 class Recorder:
@@ -109,65 +124,78 @@ class Recorder:
 # Resuming.
 
 
-def test_the_journal_holds_every_condition_once(finished: SimpleNamespace) -> None:
-    keys = [json.loads(line)["key"] for line in finished.lines[1:]]
+def test_the_journal_holds_every_condition_once(each: SimpleNamespace) -> None:
+    keys = [json.loads(line)["key"] for line in each.lines[1:]]
     singles = [f"discovery/L{layer}H{index}" for layer in range(2) for index in range(3)]
     pairs = ["discovery/L0H1+L0H2", "discovery/L0H1+L1H1", "discovery/L0H2+L1H1"]
-    assert keys == [
-        "discovery/intact",
-        *singles,
-        "discovery/intact repeated",
-        *pairs,
-        "frozen choice",
-        "heldout/intact",
-        "heldout/L0H2+L1H1",
+    stages = [
+        {"discovery/intact", *singles},
+        {"discovery/intact repeated"},
+        set(pairs),
+        {"frozen choice"},
+        {"heldout/intact", "heldout/L0H2+L1H1"},
     ]
+    for stage in stages:
+        assert set(keys[: len(stage)]) == stage
+        del keys[: len(stage)]
+    assert keys == []
 
 
 @pytest.mark.parametrize("torn", [False, True])
-@pytest.mark.parametrize("kept", range(15))
+@pytest.mark.parametrize("kept", range(16))
 def test_a_run_killed_after_any_record_goes_on_to_the_same_bytes(
-    model: Any, finished: SimpleNamespace, tmp_path: Path, kept: int, torn: bool
+    model: Any, each: SimpleNamespace, tmp_path: Path, kept: int, torn: bool
 ) -> None:
-    assert len(finished.lines) == 15
-    prefix = b"".join(finished.lines[:kept])
+    assert len(each.lines) == 15
+    prefix = b"".join(each.lines[:kept])
     if torn:
-        rest = finished.lines[kept] if kept < 15 else b'{"key":"mor\n'
+        rest = each.lines[kept] if kept < 15 else b'{"key":"mor\n'
         prefix += rest[: len(rest) // 2]
     (tmp_path / "journal.jsonl").write_bytes(prefix)
-    result = search(model, tmp_path)
-    assert content(tmp_path) == finished.content
-    assert same(result, finished.result)
+    result = search(model, tmp_path, config=each.config)
+    assert content(tmp_path) == each.content
+    assert same(result, each.result)
 
 
 @pytest.mark.parametrize("kept", [1, 5, 9, 13])
 def test_a_resumed_run_measures_only_what_is_missing(
-    model: Any, finished: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+    model: Any, each: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    (tmp_path / "journal.jsonl").write_bytes(b"".join(finished.lines[:kept]))
+    (tmp_path / "journal.jsonl").write_bytes(b"".join(each.lines[:kept]))
     measured = []
-    original = ReferenceEngine.evaluate
+    engine = ENGINES[each.config.engine]
+    original = engine.evaluate
 
-    def evaluate(self: ReferenceEngine, head_sets: Any) -> Iterator[Any]:
+    def evaluate(self: Any, head_sets: Any) -> Iterator[Any]:
         for outcomes in original(self, head_sets):
             measured.append(outcomes.heads.label)
             yield outcomes
 
-    monkeypatch.setattr(ReferenceEngine, "evaluate", evaluate)
-    search(model, tmp_path)
-    keys = [json.loads(line)["key"] for line in finished.lines[kept:]]
+    monkeypatch.setattr(engine, "evaluate", evaluate)
+    search(model, tmp_path, config=each.config)
+    keys = [json.loads(line)["key"] for line in each.lines[kept:]]
     expected = [key.split("/")[1].removesuffix(" repeated") for key in keys if "/" in key]
     assert measured == expected
 
 
 def test_a_finished_run_is_read_back_without_any_model_work(
-    model: Any, finished: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    model: Any, each: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spy = Spy(monkeypatch)
-    result = search(model, finished.folder)
+    result = search(model, each.folder, config=each.config)
     assert spy.passes == 0
-    assert same(result, finished.result)
-    assert content(finished.folder) == finished.content
+    assert same(result, each.result)
+    assert content(each.folder) == each.content
+    search(model, config=each.config)
+    assert spy.passes > 0, "the spy sees what the engine does"
+
+
+def test_both_engines_give_the_same_result(
+    model: Any, finished: SimpleNamespace, each: SimpleNamespace
+) -> None:
+    changed = replace(each.result, config=CONFIG, provenance=finished.result.provenance)
+    assert changed == finished.result
+    assert each.result.provenance.engine == each.config.engine
 
 
 def test_a_run_without_a_folder_gives_the_same_result(model: Any, finished: SimpleNamespace) -> None:
@@ -177,15 +205,16 @@ def test_a_run_without_a_folder_gives_the_same_result(model: Any, finished: Simp
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
 @pytest.mark.parametrize("steps", [1, 4, 7, 9, 13, 15])
 def test_an_interrupted_run_leaves_a_folder_that_goes_on(
-    model: Any, finished: SimpleNamespace, tmp_path: Path, steps: int, error: type[BaseException]
+    model: Any, each: SimpleNamespace, tmp_path: Path, steps: int, error: type[BaseException]
 ) -> None:
     recorder = Recorder(stop_after=steps, error=error)
     with pytest.raises(error):
-        search(model, tmp_path, progress=recorder)
+        search(model, tmp_path, config=each.config, progress=recorder)
     assert (recorder.entered, recorder.left) == (1, 1)
     assert sum(len(module._forward_hooks) for module in model.modules()) == 0
-    search(model, tmp_path)
-    assert content(tmp_path) == finished.content
+    assert torch.is_grad_enabled()
+    search(model, tmp_path, config=each.config)
+    assert content(tmp_path) == each.content
 
 
 def test_an_interrupt_inside_the_model_loses_only_the_running_condition(
@@ -336,11 +365,12 @@ def test_a_folder_that_cannot_be_made_is_refused(model: Any, tmp_path: Path) -> 
 # Freezing.
 
 
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_choice_is_written_down_before_held_out_is_run(
-    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: Any
 ) -> None:
     events: list[str] = []
-    put, evaluate = cel_lens.runtime.journal.FileJournal.put, ReferenceEngine.evaluate
+    put, evaluate = cel_lens.runtime.journal.FileJournal.put, ENGINES[engine].evaluate
 
     def spy_put(self: Any, key: str, record: Any) -> None:
         put(self, key, record)
@@ -354,8 +384,8 @@ def test_the_choice_is_written_down_before_held_out_is_run(
             yield outcomes
 
     monkeypatch.setattr(cel_lens.runtime.journal.FileJournal, "put", spy_put)
-    monkeypatch.setattr(ReferenceEngine, "evaluate", spy_evaluate)
-    search(model, tmp_path)
+    monkeypatch.setattr(ENGINES[engine], "evaluate", spy_evaluate)
+    search(model, tmp_path, config=replace(CONFIG, engine=engine))
     frozen = events.index("wrote frozen choice")
     assert "ran heldout" not in events[:frozen]
     assert "ran discovery" not in events[frozen:]
@@ -389,15 +419,13 @@ class Scattered:
 
 @pytest.mark.parametrize("group", [1, 2, 100])
 def test_the_order_of_completion_does_not_matter(
-    model: Any, finished: SimpleNamespace, tmp_path: Path, group: int
+    model: Any, each: SimpleNamespace, tmp_path: Path, group: int
 ) -> None:
-    result = search(model, tmp_path, executor=Scattered(group))
-    assert same(result, finished.result)
-    assert (tmp_path / "heads.csv").read_bytes() == finished.content["heads.csv"]
-    assert sorted((tmp_path / "journal.jsonl").read_bytes().splitlines(keepends=True)) == sorted(
-        finished.lines
-    )
-    assert same(search(model, tmp_path), finished.result), "and it is read back"
+    result = search(model, tmp_path, config=each.config, executor=Scattered(group))
+    assert same(result, each.result)
+    assert (tmp_path / "heads.csv").read_bytes() == each.content["heads.csv"]
+    assert sorted((tmp_path / "journal.jsonl").read_bytes().splitlines(keepends=True)) == sorted(each.lines)
+    assert same(search(model, tmp_path, config=each.config), each.result), "and it is read back"
 
 
 # Progress.
@@ -474,17 +502,21 @@ def test_what_is_no_model_is_refused(other: Any) -> None:
         search(other)
 
 
-def test_a_model_that_answers_differently_a_second_time_is_refused() -> None:
+@pytest.mark.parametrize("generates", [True, False])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_model_that_answers_differently_a_second_time_is_refused(engine: Any, generates: bool) -> None:
     model = build_planted(TABLES)
-    passes = []
 
-    def drift(z: torch.Tensor, hook: Any) -> torch.Tensor:
-        passes.append(1)
-        return z + 1e-3 * len(passes)
+    class Drift(Recorder):
+        def advance(self, label: str, note: str = "") -> None:
+            super().advance(label, note)
+            if len(self.steps) == 7:  # all is screened; the intact model is asked once more
+                with torch.no_grad():
+                    model.blocks[0].attn.W_O[0] *= -1.001
 
-    model.add_hook("blocks.1.attn.hook_z", drift)
+    task = replace(TASK, generates=generates)
     with pytest.raises(EvaluationError, match="differently a second time"):
-        search(model, task=replace(TASK, generates=False))
+        search(model, task=task, config=replace(CONFIG, engine=engine), progress=Drift())
 
 
 def test_panels_that_overlap_are_refused() -> None:
