@@ -78,7 +78,8 @@ endif
 
 $(VENV)/.created:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-		echo "cel_lens needs Python 3.11 or newer, but '$(PYTHON)' is `$(PYTHON) --version 2>&1 | tail -n 1`." >&2; \
+		found=`$(PYTHON) --version 2>/dev/null` || found="not installed"; \
+		echo "cel_lens needs Python 3.11 or newer, but '$(PYTHON)' is $$found." >&2; \
 		echo "Name another one, for example: make demo PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	@echo "$(CURDIR)" > $@
