@@ -47,7 +47,7 @@ def fingerprint(evaluator: Evaluator, model: Any, config: SearchConfig, panels: 
         "engine": evaluator.engine_name,
         "panels": panel_digest(panels),
         "prompts": evaluator.prompt_digest(panels),
-        "versions": versions(),
+        "versions": versions() | dict(getattr(task, "versions", {})),
     }
 
 

@@ -13,6 +13,7 @@ from cel_lens.tasks.arithmetic import Arithmetic
 from cel_lens.tasks.base import Task, check_task
 from cel_lens.tasks.boolq import BoolQ
 from cel_lens.tasks.hellaswag import HellaSwag
+from cel_lens.tasks.mbpp import MBPP
 
 __all__ = ["get_task", "register_task", "task_names"]
 
@@ -20,6 +21,7 @@ _FACTORIES: dict[str, Callable[..., Task]] = {
     "arithmetic": Arithmetic,
     "boolq": BoolQ,
     "hellaswag": HellaSwag,
+    "mbpp": MBPP,
 }
 
 
