@@ -17,6 +17,7 @@ from cel_lens.tasks.base import (
 )
 from cel_lens.tasks.boolq import BoolQ
 from cel_lens.tasks.choices import ChoiceMetric, Preference, prefer
+from cel_lens.tasks.from_rows import Rows
 from cel_lens.tasks.hellaswag import HellaSwag
 from cel_lens.tasks.mbpp import MBPP
 from cel_lens.tasks.panels import Panels, make_panels, panel_digest
@@ -37,6 +38,7 @@ __all__ = [
     "Preference",
     "Request",
     "Response",
+    "Rows",
     "Task",
     "Verdict",
     "check_task",
