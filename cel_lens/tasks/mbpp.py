@@ -69,6 +69,9 @@ class MBPP:
             if getattr(self, name) not in known:
                 raise InvalidInput(f"{name} is {' or '.join(map(repr, known))}, not {getattr(self, name)!r}")
 
+        if not isinstance(self.limits, Limits):
+            raise InvalidInput(f"limits is a Limits object, not {self.limits!r}")
+
     @property
     def protocol(self) -> str:
         """``chat-prefill-3shot`` or ``completion-3shot``, and the order of the parts if it is not ours."""
