@@ -207,15 +207,12 @@ def main() -> None:
         sys.exit(130)
 
 
-<<<<<<< HEAD
 def _engine(name: str) -> Any:
     if name not in ("sweep", "reference"):
         raise InvalidInput(f"an engine is 'sweep' or 'reference', not {name!r}")
     return name
 
 
-def _task(name: str, data: Path | None, style: str | None) -> Task:
-=======
 def _task(
     name: str,
     data: Path | None,
@@ -224,7 +221,6 @@ def _task(
     allow_code_execution: bool,
     settings: list[str] | None,
 ) -> Task:
->>>>>>> tasks3
     from cel_lens.tasks import get_task
 
     options: dict[str, Any] = {} if style is None else {"style": style}

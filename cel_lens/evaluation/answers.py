@@ -38,26 +38,14 @@ def finish_generation(lens: LensModel, item: Item, token_ids: Sequence[int]) -> 
     if ends:
         kept = kept[: ends[0] + 1]
     text = decode(lens, kept)
-<<<<<<< HEAD
+    # a thinking mark may be a special token, which the text leaves out
+    thinking = re.search("</?think>", decode(lens, kept, special=True)) is not None
     if _is_stopped(lens, kept, prompt.stop):
         size = next(size for size in range(1, len(kept) + 1) if _is_stopped(lens, kept[:size], prompt.stop))
         text = decode(lens, kept[:size])
         # a marker that is a special token is not in the text
         first = min((text.index(marker) for marker in prompt.stop if marker in text), default=len(text))
-        return Generation(text=text[:first], token_ids=kept[:size], stopped=True)
-=======
-    # a thinking mark may be a special token, which the text leaves out
-    thinking = re.search("</?think>", decode(lens, kept, special=True)) is not None
-    if any(marker in text for marker in prompt.stop):
-        size = next(
-            size
-            for size in range(1, len(kept) + 1)
-            if any(marker in decode(lens, kept[:size]) for marker in prompt.stop)
-        )
-        text = decode(lens, kept[:size])
-        first = min(text.index(marker) for marker in prompt.stop if marker in text)
         return Generation(text=text[:first], token_ids=kept[:size], stopped=True, thinking=thinking)
->>>>>>> tasks3
     capped = not ends and len(kept) >= prompt.max_new_tokens
     return Generation(text=text, token_ids=kept, ended=bool(ends), capped=capped, thinking=thinking)
 

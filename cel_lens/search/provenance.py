@@ -49,12 +49,8 @@ def fingerprint(evaluator: Evaluator, model: Any, config: SearchConfig, panels: 
         "engine": evaluator.engine_name,
         "panels": panel_digest(panels),
         "prompts": evaluator.prompt_digest(panels),
-<<<<<<< HEAD
         "answers": _answer_digest(evaluator, panels),
-        "versions": versions(),
-=======
         "versions": versions() | dict(getattr(task, "versions", {})),
->>>>>>> tasks3
     }
 
 
