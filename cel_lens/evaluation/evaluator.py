@@ -31,8 +31,15 @@ class Engine(Protocol):
 
     name: str
 
-    def evaluate(self, head_sets: Sequence[HeadSet]) -> Iterator[Outcomes]:
-        """The outcomes of every head set, each as soon as it is known, in any order."""
+    def evaluate(
+        self, head_sets: Sequence[HeadSet], places: Sequence[int] | None = None
+    ) -> Iterator[Outcomes]:
+        """The outcomes of every head set, each as soon as it is known, in any order.
+
+        Args:
+            head_sets: Distinct conditions.
+            places: Only the examples at these positions of the panel; ``None``: all.
+        """
 
 
 class Evaluator:

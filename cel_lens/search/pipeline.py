@@ -80,15 +80,18 @@ def find_beneficial_heads(
     folder = None if run_dir is None else Path(run_dir)
     with open_journal(folder, origin) as journal, choose_progress(progress) as shown:
         run = SearchRun(evaluator, drawn, journal, executor or SerialExecutor(), shown)
-        screening = screen(run, heads)
-        subsets = search_subsets(run, screening, pool_size=settings.pool_size, max_heads=settings.max_heads)
+        screening = screen(run, heads, settings)
+        subsets = search_subsets(
+            run, screening.gains, pool_size=settings.pool_size, max_heads=settings.max_heads
+        )
         frozen = freeze(run, subsets, n_finalists=settings.n_finalists)
         heldout = measure_heldout(run, frozen)
         return BeneficialHeads(
             heads=frozen.heads,
             heldout=heldout,
             discovery=estimate(run, "discovery", frozen.heads),
-            screening=screening,
+            screening=screening.gains,
+            eliminated=screening.bounds,
             subsets=subsets,
             finalists=frozen.finalists,
             config=settings,
