@@ -118,6 +118,7 @@ def evaluate(
     chosen = HeadSet.of(heads)
     asked = _task(task, data, style)
     loaded = load_model(model, dtype=dtype, device=device)
+    chosen.check_within(loaded.cfg.n_layers, loaded.cfg.n_heads)  # before minutes of asking the intact model
     config = SearchConfig(seed=seed, batch_size=batch_size, engine=_engine(engine))
     panel: Any = split
     intact = evaluate_heads(loaded, asked, "", panel=panel, n=n, config=config)
