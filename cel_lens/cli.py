@@ -24,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+_INTERRUPTED = 130
+
 Model = Annotated[
     str, typer.Option(help="Name, local folder or GGUF file; smollm2-135m-instruct is embedded.")
 ]
@@ -150,9 +152,12 @@ def main() -> None:
     except CelLensError as error:
         typer.echo(f"cel-lens: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        # typer turns an interrupt into exit code 130 and says nothing
+        if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
+            raise
         typer.echo("cel-lens: interrupted; what is finished is kept, and the same command goes on", err=True)
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
 
 
 def _engine(name: str) -> Any:
