@@ -103,6 +103,8 @@ def evaluate(
         str | None, typer.Option(help="discovery or heldout, as a search draws them; default: all.")
     ] = None,
     n: Annotated[int | None, typer.Option("--n", help="Only so many examples.")] = None,
+    discovery: DiscoveryCount = 64,
+    heldout: HeldoutCount = 200,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
     engine: Engine = "sweep",
@@ -121,7 +123,9 @@ def evaluate(
     asked = _task(task, data, style)
     loaded = load_model(model, dtype=dtype, device=device)
     chosen.check_within(loaded.cfg.n_layers, loaded.cfg.n_heads)  # before minutes of asking the intact model
-    config = SearchConfig(seed=seed, batch_size=batch_size, engine=_engine(engine))
+    config = SearchConfig(
+        n_discovery=discovery, n_heldout=heldout, seed=seed, batch_size=batch_size, engine=_engine(engine)
+    )
     panel: Any = split
     intact = evaluate_heads(loaded, asked, "", panel=panel, n=n, config=config)
     _print_outcomes(intact)
