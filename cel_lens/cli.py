@@ -27,6 +27,8 @@ app = typer.Typer(
 )
 app.add_typer(theory, name="theory")
 
+_INTERRUPTED = 130
+
 Model = Annotated[
     str, typer.Option(help="Name, local folder or GGUF file; smollm2-135m-instruct is embedded.")
 ]
@@ -128,6 +130,8 @@ def evaluate(
         str | None, typer.Option(help="discovery or heldout, as a search draws them; default: all.")
     ] = None,
     n: Annotated[int | None, typer.Option("--n", help="Only so many examples.")] = None,
+    discovery: DiscoveryCount = 64,
+    heldout: HeldoutCount = 200,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
     engine: Engine = "sweep",
@@ -145,8 +149,13 @@ def evaluate(
     chosen = HeadSet.of(heads)
     asked = _ready(_task(task, data, style, metric, allow_code_execution, settings))
     loaded = load_model(model, dtype=dtype, device=device)
+    chosen.check_within(loaded.cfg.n_layers, loaded.cfg.n_heads)  # before minutes of asking the intact model
     config = SearchConfig(
-        seed=seed, batch_size=batch_size, engine=_one_of("engine", engine, ("sweep", "reference"))
+        n_discovery=discovery,
+        n_heldout=heldout,
+        seed=seed,
+        batch_size=batch_size,
+        engine=_one_of("engine", engine, ("sweep", "reference")),
     )
     panel: Any = split
     intact = evaluate_heads(loaded, asked, "", panel=panel, n=n, config=config)
@@ -208,9 +217,12 @@ def main() -> None:
     except CelLensError as error:
         typer.echo(f"cel-lens: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        # typer turns an interrupt into exit code 130 and says nothing
+        if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
+            raise
         typer.echo("cel-lens: interrupted; what is finished is kept, and the same command goes on", err=True)
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cel_lens.heads import HeadSet
 from cel_lens.results.config import SearchConfig
-from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadGain, SubsetGain
+from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadBound, HeadGain, SubsetGain
 from cel_lens.results.outcomes import OutcomeMatrix
 from cel_lens.results.provenance import Provenance
 
@@ -63,8 +63,9 @@ class BeneficialHeads:
         """The finding in one sentence."""
         where = f"{self.provenance.model} on {self.provenance.task} ({self.provenance.protocol})"
         if not self.found:
+            n_heads = len(self.screening) + len(self.eliminated)
             return (
-                f"No beneficial head set was found in {where}: none of {len(self.screening) + len(self.eliminated)} heads and "
+                f"No beneficial head set was found in {where}: none of {n_heads} heads and "
                 f"{len(self.subsets)} subsets raised accuracy on {self.discovery.n} discovery examples."
             )
         held = self.heldout
@@ -91,7 +92,7 @@ class BeneficialHeads:
         import pandas as pd
 
         pool = {head for subset in self.subsets if len(subset.heads) == 1 for head in subset.heads}
-        entries = [*self.screening, *self.eliminated]
+        entries: list[HeadGain | HeadBound] = [*self.screening, *self.eliminated]
         gains = [entry.gain if isinstance(entry, HeadGain) else None for entry in entries]
         bounds = [entry.gain if isinstance(entry, HeadGain) else entry.at_most for entry in entries]
         return pd.DataFrame(
