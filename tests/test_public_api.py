@@ -15,6 +15,7 @@ import cel_lens
 PACKAGES = [
     ".".join(path.relative_to(Path(cel_lens.__file__).parent.parent).parent.parts)
     for path in sorted(Path(cel_lens.__file__).parent.rglob("__init__.py"))
+    if path.parent.name != "child"  # files that run in another process; nothing is imported from there
 ]
 
 
