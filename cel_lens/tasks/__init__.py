@@ -13,17 +13,24 @@ from cel_lens.tasks.base import (
     Verdict,
     check_task,
 )
+from cel_lens.tasks.boolq import BoolQ
+from cel_lens.tasks.choices import ChoiceMetric, Preference, prefer
+from cel_lens.tasks.hellaswag import HellaSwag
 from cel_lens.tasks.panels import Panels, make_panels, panel_digest
 from cel_lens.tasks.registry import get_task, register_task, task_names
 
 __all__ = [
     "Arithmetic",
+    "BoolQ",
+    "ChoiceMetric",
     "ChoiceScores",
     "Choose",
     "Example",
     "Generate",
     "Generation",
+    "HellaSwag",
     "Panels",
+    "Preference",
     "Request",
     "Response",
     "Task",
@@ -32,6 +39,7 @@ __all__ = [
     "get_task",
     "make_panels",
     "panel_digest",
+    "prefer",
     "register_task",
     "task_names",
 ]

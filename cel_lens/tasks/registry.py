@@ -11,10 +11,16 @@ from typing import Any
 from cel_lens.errors import InvalidInput
 from cel_lens.tasks.arithmetic import Arithmetic
 from cel_lens.tasks.base import Task, check_task
+from cel_lens.tasks.boolq import BoolQ
+from cel_lens.tasks.hellaswag import HellaSwag
 
 __all__ = ["get_task", "register_task", "task_names"]
 
-_FACTORIES: dict[str, Callable[..., Task]] = {"arithmetic": Arithmetic}
+_FACTORIES: dict[str, Callable[..., Task]] = {
+    "arithmetic": Arithmetic,
+    "boolq": BoolQ,
+    "hellaswag": HellaSwag,
+}
 
 
 def task_names() -> tuple[str, ...]:
