@@ -16,6 +16,7 @@ from cel_lens.cli import app
 from cel_lens.models import embedded
 from cel_lens.results import BeneficialHeads, Outcomes, SearchConfig
 from cel_lens.results.storage import to_json
+from cel_lens.tasks import task_names
 from tests.builders import build_result
 from tests.models.tiny import tiny_model
 
@@ -184,6 +185,11 @@ def test_the_makefile_calls_the_command_line_that_exists():
 def test_every_public_name_is_in_the_api_reference():
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\.\. auto\w+:: (\w+)$", text, re.MULTILINE)) == sorted(cel_lens.__all__)
+
+
+def test_the_readme_lists_the_tasks_that_exist():
+    table = README.partition("## Tasks")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` ", table, re.MULTILINE) == list(task_names())
 
 
 def test_every_option_and_field_is_documented():
