@@ -32,6 +32,7 @@ HOMES = {
     "plotly": ("viz/", "theory/figures.py", "theory/report.py"),
     "circuitsvis": ("viz/", "theory/figures.py", "theory/report.py"),
     "datasets": ("tasks/",),
+    "lm_eval": ("tasks/lm_eval.py",),
     "ray": ("runtime/ray_executor.py",),
 }
 

@@ -195,7 +195,12 @@ def test_the_readme_lists_the_tasks_that_exist():
 def test_every_option_and_field_is_documented():
     command_line = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     options = {option for param in COMMANDS["search"].params for option in param.opts}
-    assert options <= set(re.findall(r"^\| `(--[\w-]+)`", command_line, re.MULTILINE))
+    assert options == set(re.findall(r"^\| `(--[\w-]+)`", command_line, re.MULTILINE))
+    for name, command in COMMANDS.items():
+        assert f"\n## {name}\n" in command_line
+        assert {option for param in command.params for option in param.opts if option[:2] == "--"} <= set(
+            re.findall(r"`(--[\w-]+)`", command_line)
+        )
     files = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
     named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]*)`", files))))
     result = build_result()

@@ -50,7 +50,7 @@ def fingerprint(evaluator: Evaluator, model: Any, config: SearchConfig, panels: 
         "panels": panel_digest(panels),
         "prompts": evaluator.prompt_digest(panels),
         "answers": _answer_digest(evaluator, panels),
-        "versions": versions(),
+        "versions": versions() | dict(getattr(task, "versions", {})),
     }
 
 

@@ -12,7 +12,7 @@ from cel_lens.errors import InvalidInput
 from cel_lens.tasks.base import Example
 from cel_lens.tasks.rows import Row, read_rows
 
-__all__ = ["BenchmarkSource", "Origin", "Side", "drop_shared_groups", "load_rows", "origin_of"]
+__all__ = ["BenchmarkSource", "Origin", "Side", "as_data_set", "drop_shared_groups", "load_rows", "origin_of"]
 
 Side: TypeAlias = Literal["discovery", "heldout"] | None
 """The panel that an origin fixes; ``None``: free."""
@@ -85,6 +85,20 @@ def drop_shared_groups(examples: Sequence[Example]) -> tuple[Example, ...]:
     """
     heldout = {one.group for one in examples if one.split == "heldout"} - {""}
     return tuple(one for one in examples if one.split != "discovery" or one.group not in heldout)
+
+
+def as_data_set(rows: Sequence[Row]) -> Any:
+    """Rows as a ``datasets.Dataset``.
+
+    Raises:
+        InvalidInput: If a column holds values of different types.
+    """
+    import datasets
+
+    try:
+        return datasets.Dataset.from_list([dict(row.values) for row in rows])
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"the rows of {rows[0].source} do not form a table ({error})") from error
 
 
 def _from_hub(source: BenchmarkSource, columns: Sequence[str]) -> Iterator[Row]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from cel_lens.results import OPTIMISTIC, BeneficialHeads
-from tests.builders import build_provenance, build_result  # noqa: TID251
+from tests.builders import build_provenance, build_result
 
 
 def test_the_headline_gives_the_held_out_figures() -> None:
