@@ -20,10 +20,11 @@ ROWS = (
     ("evaluation",),
     ("search", "analysis", "export"),
     ("viz",),
+    ("cli_theory",),
     ("cli",),
 )
 APART = {"theory": {"errors"}}
-MAY_IMPORT_APART = {"cli"}
+MAY_IMPORT_APART = {"cli_theory", "cli"}
 
 # Where a library may be imported: folders end with a slash, files do not.
 HOMES = {
@@ -31,6 +32,7 @@ HOMES = {
     "plotly": ("viz/", "theory/figures.py", "theory/report.py"),
     "circuitsvis": ("viz/", "theory/figures.py", "theory/report.py"),
     "datasets": ("tasks/",),
+    "lm_eval": ("tasks/lm_eval.py",),
     "ray": ("runtime/ray_executor.py",),
 }
 
