@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cel_lens.cli_theory import theory
 from cel_lens.errors import CelLensError, InvalidInput
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(theory, name="theory")
 
 Model = Annotated[
     str, typer.Option(help="Name, local folder or GGUF file; smollm2-135m-instruct is embedded.")
@@ -49,6 +51,9 @@ Settings = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Decides which examples form the panels.")]
 BatchSize = Annotated[int, typer.Option(help="Examples run together.")]
+Engine = Annotated[
+    str, typer.Option(help="sweep (shares work) or reference (one condition at a time); same answers.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 DiscoveryCount = Annotated[int, typer.Option("--discovery", help="Examples on which heads are chosen.")]
@@ -74,6 +79,7 @@ def search(
     ] = None,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
+    engine: Engine = "sweep",
     device: Device = "auto",
     dtype: Dtype = "float32",
 ) -> None:
@@ -92,6 +98,7 @@ def search(
         layers=None if layers is None else parse_layers(layers),
         seed=seed,
         batch_size=batch_size,
+        engine=_engine(engine),
     )
     asked = _ready(_task(task, data, style, metric, allow_code_execution, settings))
     loaded = load_model(model, dtype=dtype, device=device)
@@ -119,6 +126,7 @@ def evaluate(
     n: Annotated[int | None, typer.Option("--n", help="Only so many examples.")] = None,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
+    engine: Engine = "sweep",
     device: Device = "auto",
     dtype: Dtype = "float32",
 ) -> None:
@@ -133,7 +141,7 @@ def evaluate(
     chosen = HeadSet.of(heads)
     asked = _ready(_task(task, data, style, metric, allow_code_execution, settings))
     loaded = load_model(model, dtype=dtype, device=device)
-    config = SearchConfig(seed=seed, batch_size=batch_size)
+    config = SearchConfig(seed=seed, batch_size=batch_size, engine=_engine(engine))
     panel: Any = split
     intact = evaluate_heads(loaded, asked, "", panel=panel, n=n, config=config)
     _print_outcomes(intact)
@@ -197,6 +205,12 @@ def main() -> None:
     except KeyboardInterrupt:
         typer.echo("cel-lens: interrupted; what is finished is kept, and the same command goes on", err=True)
         sys.exit(130)
+
+
+def _engine(name: str) -> Any:
+    if name not in ("sweep", "reference"):
+        raise InvalidInput(f"an engine is 'sweep' or 'reference', not {name!r}")
+    return name
 
 
 def _task(

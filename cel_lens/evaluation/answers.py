@@ -22,10 +22,7 @@ def is_finished(lens: LensModel, item: Item, token_ids: Sequence[int]) -> bool:
         return False
     if token_ids[-1] in lens.eos_token_ids or len(token_ids) >= prompt.max_new_tokens:
         return True
-    if not prompt.stop:
-        return False
-    text = decode(lens, tuple(token_ids), special=True)
-    return any(marker in text for marker in prompt.stop)
+    return _is_stopped(lens, tuple(token_ids), prompt.stop)
 
 
 def finish_generation(lens: LensModel, item: Item, token_ids: Sequence[int]) -> Generation:
@@ -43,17 +40,20 @@ def finish_generation(lens: LensModel, item: Item, token_ids: Sequence[int]) -> 
     text = decode(lens, kept)
     # a thinking mark may be a special token, which the text leaves out
     thinking = re.search("</?think>", decode(lens, kept, special=True)) is not None
-    if any(marker in text for marker in prompt.stop):
-        size = next(
-            size
-            for size in range(1, len(kept) + 1)
-            if any(marker in decode(lens, kept[:size]) for marker in prompt.stop)
-        )
+    if _is_stopped(lens, kept, prompt.stop):
+        size = next(size for size in range(1, len(kept) + 1) if _is_stopped(lens, kept[:size], prompt.stop))
         text = decode(lens, kept[:size])
-        first = min(text.index(marker) for marker in prompt.stop if marker in text)
+        # a marker that is a special token is not in the text
+        first = min((text.index(marker) for marker in prompt.stop if marker in text), default=len(text))
         return Generation(text=text[:first], token_ids=kept[:size], stopped=True, thinking=thinking)
     capped = not ends and len(kept) >= prompt.max_new_tokens
     return Generation(text=text, token_ids=kept, ended=bool(ends), capped=capped, thinking=thinking)
+
+
+def _is_stopped(lens: LensModel, token_ids: tuple[int, ...], stop: tuple[str, ...]) -> bool:
+    """Whether a marker is in the text, read with special tokens or without."""
+    texts = [decode(lens, token_ids, special=special) for special in (False, True)] if stop else []
+    return any(marker in text for text in texts for marker in stop)
 
 
 def collect(

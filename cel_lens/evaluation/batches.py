@@ -10,7 +10,7 @@ from cel_lens.evaluation.encoding import ChoicePrompt, GenerationPrompt, Prompt,
 from cel_lens.models.protocol import LensModel
 from cel_lens.tasks import Example, Task
 
-__all__ = ["Batch", "Item", "make_batches"]
+__all__ = ["Batch", "Item", "choice_prompt", "generation_prompt", "make_batches", "make_items"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,11 @@ class Item:
             return len(self.prompt.token_ids)
         return len(self.prompt.context_ids) + max(map(len, self.prompt.continuation_ids))
 
+    @property
+    def generates(self) -> bool:
+        """Whether text is generated; otherwise continuations are scored."""
+        return isinstance(self.prompt, GenerationPrompt)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
@@ -48,31 +53,38 @@ class Batch:
     @property
     def generates(self) -> bool:
         """Whether text is generated; otherwise continuations are scored."""
-        return isinstance(self.items[0].prompt, GenerationPrompt)
+        return self.items[0].generates
 
 
-def make_batches(
-    lens: LensModel, task: Task, examples: Sequence[Example], batch_size: int
-) -> tuple[Batch, ...]:
-    """Encode all examples and put those of similar length together.
+def make_items(lens: LensModel, task: Task, examples: Sequence[Example]) -> tuple[Item, ...]:
+    """Encode all examples, in panel order.
 
     Args:
         lens: The model.
         task: Says how to ask.
         examples: A panel.
-        batch_size: Examples in one batch.
 
     Raises:
         InvalidInput: If there are no examples, the task asks in two forms, or a prompt cannot be encoded.
     """
     if not examples:
         raise InvalidInput("there are no examples to evaluate")
-    items = [
+    items = tuple(
         Item(place=place, example=one, prompt=encode_request(lens, one, task.request(one)))
         for place, one in enumerate(examples)
-    ]
-    if len({type(one.prompt) for one in items}) > 1:
+    )
+    if len({one.generates for one in items}) > 1:
         raise InvalidInput(f"the task {task.name} asks for text of some examples and for choices of others")
+    return items
+
+
+def make_batches(items: Sequence[Item], batch_size: int) -> tuple[Batch, ...]:
+    """Put examples of similar length together.
+
+    Args:
+        items: Encoded examples.
+        batch_size: Examples in one batch.
+    """
     ordered = sorted(items, key=lambda one: (one.length, one.example.id))
     return tuple(
         Batch(items=tuple(ordered[start : start + batch_size]))

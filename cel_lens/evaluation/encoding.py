@@ -7,11 +7,13 @@ special tokens, so nothing is added to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
+
+from jinja2 import TemplateError
 
 from cel_lens.errors import EvaluationError, InvalidInput
 from cel_lens.models.protocol import LensModel
@@ -30,6 +32,8 @@ __all__ = [
 
 FROZEN_DATE = "24 Sep 2026"
 """The date that a chat template is told, so that results do not change from day to day."""
+
+_CLOCK = re.compile(r"""strftime_now\s*\(\s*(["'])([^"'\\]*)\1\s*\)""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,19 +174,35 @@ def _chat(tokenizer: Any, turn: str) -> str:
         raise InvalidInput(
             "the model's tokenizer has no chat template: use a completion style, or an instruction-tuned model"
         )
-    frozen: Callable[[str], str] = datetime.strptime(FROZEN_DATE, "%d %b %Y").strftime
-    text: str = tokenizer.apply_chat_template(
-        [{"role": "user", "content": turn}],
-        tokenize=False,
-        add_generation_prompt=True,
-        enable_thinking=False,
-        date_string=FROZEN_DATE,
-        strftime_now=frozen,
-    )
-    if "<think>" in text and "</think>" not in text.rpartition("<think>")[2]:
+    try:
+        text: str = tokenizer.apply_chat_template(
+            [{"role": "user", "content": turn}],
+            chat_template=_without_clock(tokenizer.get_chat_template()),
+            tokenize=False,
+            add_generation_prompt=True,
+            enable_thinking=False,
+            date_string=FROZEN_DATE,
+        )
+    except (TemplateError, TypeError) as error:
+        raise InvalidInput(f"the model's chat template cannot render a single user turn: {error}") from error
+    behind = (
+        text.rpartition(turn.strip())[2] if turn.strip() else text
+    )  # the question itself may speak of <think>
+    if "<think>" in behind and "</think>" not in behind.rpartition("<think>")[2]:
         raise EvaluationError("the chat template opens a thinking block although thinking is switched off")
     # SmolLM3 states the mode in its system block and, without thinking, begins the answer with an empty block
     switched_off = "Reasoning Mode: /no_think" in text and text.endswith("<think>\n\n</think>\n")
     if "Reasoning Mode:" in tokenizer.chat_template and not switched_off:
         raise EvaluationError("the chat template does not switch thinking off although it was asked to")
     return text
+
+
+def _without_clock(template: str) -> str:
+    """Write the frozen date in place of calls for today's; transformers hands no function to a template."""
+    frozen = datetime.strptime(FROZEN_DATE, "%d %b %Y")
+    found = _CLOCK.sub(lambda call: repr(frozen.strftime(call[2])), template)
+    if re.search(r"strftime_now\s*\(", found):
+        raise InvalidInput(
+            "the chat template asks for today's date in a way that cannot be replaced by a fixed one"
+        )
+    return found

@@ -12,6 +12,7 @@ from cel_lens.evaluation.reference import ReferenceEngine
 from cel_lens.heads import Head, HeadSet
 from cel_lens.models import load_model
 from cel_lens.models.hooked import HookedLens, lens_of
+from cel_lens.models.layers import why_not_by_layer
 from cel_lens.results import Outcomes, SearchConfig
 from cel_lens.tasks import Example, Panels, Task, get_task, make_panels, prepare_task
 
@@ -40,22 +41,37 @@ class Evaluator:
     Args:
         model: A ``HookedTransformer``.
         task: A task object.
-        batch_size: Examples run together.
+        batch_size: Examples run together by the reference engine.
+        engine: ``"sweep"`` or ``"reference"``; a model that the sweep cannot run layer by layer is
+            evaluated by the reference engine.
 
     Attributes:
         lens: The model, seen through the seam.
         task: The task.
+        engine_name: The engine in use, with the reason if it is not the one asked for.
     """
 
-    engine_name = ReferenceEngine.name
-
-    def __init__(self, model: Any, task: Task, *, batch_size: int = 32) -> None:
+    def __init__(
+        self,
+        model: Any,
+        task: Task,
+        *,
+        batch_size: int = 32,
+        engine: Literal["sweep", "reference"] = "sweep",
+    ) -> None:
         self.lens: HookedLens = lens_of(model)
         self.task = prepare_task(task)
         self._batch_size = batch_size
+        reason = why_not_by_layer(self.lens) if engine == "sweep" else None
+        self._sweeps = engine == "sweep" and reason is None
+        self.engine_name = engine if reason is None else f"reference ({reason})"
 
     def engine(self, examples: Sequence[Example]) -> Engine:
         """Encode a panel once, for any number of head sets."""
+        if self._sweeps:
+            from cel_lens.evaluation.sweep import SweepEngine
+
+            return SweepEngine(self.lens, self.task, examples)
         return ReferenceEngine(self.lens, self.task, examples, self._batch_size)
 
     def outcomes(self, head_sets: Sequence[HeadSet], examples: Sequence[Example]) -> Iterator[Outcomes]:
@@ -122,7 +138,7 @@ def evaluate_heads(
     asked = as_task(task)
     chosen = HeadSet.of(heads)
     examples = _examples(asked, panel, n, settings)
-    evaluator = Evaluator(as_model(model), asked, batch_size=settings.batch_size)
+    evaluator = Evaluator(as_model(model), asked, batch_size=settings.batch_size, engine=settings.engine)
     return next(evaluator.outcomes([chosen], examples))
 
 

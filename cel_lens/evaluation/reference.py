@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from cel_lens.errors import EvaluationError
 from cel_lens.evaluation.answers import collect, finish_generation, is_finished
-from cel_lens.evaluation.batches import Batch, Item, choice_prompt, generation_prompt, make_batches
+from cel_lens.evaluation.batches import (
+    Batch,
+    Item,
+    choice_prompt,
+    generation_prompt,
+    make_batches,
+    make_items,
+)
 from cel_lens.heads import HeadSet
 from cel_lens.models.ablation import Ablation, ablate
 from cel_lens.models.hooked import HookedLens
@@ -43,7 +50,7 @@ class ReferenceEngine:
         self._lens = lens
         self._task = task
         self._examples = tuple(examples)
-        self._batches = make_batches(lens, task, examples, batch_size)
+        self._batches = make_batches(make_items(lens, task, examples), batch_size)
 
     def evaluate(self, head_sets: Sequence[HeadSet]) -> Iterator[Outcomes]:
         """The outcomes of each head set, in the given order.
@@ -55,7 +62,8 @@ class ReferenceEngine:
 
         for heads in head_sets:
             responses: dict[int, Response] = {}
-            with torch.inference_mode(), ablate(self._lens, heads) as ablation:
+            # not inference_mode: tables that TransformerLens keeps in the model may grow, for later use with gradients
+            with torch.no_grad(), ablate(self._lens, heads) as ablation:
                 for batch in self._batches:
                     run = self._generate if batch.generates else self._score
                     responses |= run(batch, ablation)
@@ -71,7 +79,7 @@ class ReferenceEngine:
         running = list(range(len(batch.items)))
         while True:
             ablation.real = mask
-            logits = self._lens.logits(self._lens.residual(tokens, mask, cache)[:, -1])
+            logits = self._lens.logits(self._lens.residual(tokens, mask, cache)[:, -1:])[:, 0]
             self._check_finite(logits[running], [batch.items[row] for row in running], ablation)
             chosen = logits.argmax(dim=-1)
             for row, token in zip(running, chosen[running].tolist(), strict=True):
@@ -109,7 +117,7 @@ class ReferenceEngine:
                     continuation[first : first + _POSITIONS_AT_ONCE], device=residual.device
                 )
                 places = slice(start + first, start + first + len(wanted))
-                logits = self._lens.logits(residual[row, places])
+                logits = self._lens.logits(residual[row : row + 1, places])[0]
                 self._check_finite(logits, [item] * len(wanted), ablation)
                 scores = logits.log_softmax(dim=-1).gather(1, wanted[:, None])
                 total += float(scores.sum())

@@ -59,12 +59,7 @@ def read_config(folder: Path, name: str) -> dict[str, Any]:
         raise ModelLoadError(
             f"{name!r} has no config.json: give the folder that holds it beside the safetensors files"
         )
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"config.json of {name!r} cannot be read: {first_line(error)}") from error
-    if not isinstance(config, dict):
-        raise ModelLoadError(f"config.json of {name!r} is not a JSON object")
+    config = _read_json(file, name)
     quantization = config.get("quantization_config") or config.get("compression_config")
     if quantization:
         method = quantization.get("quant_method", "unknown") if isinstance(quantization, dict) else "unknown"
@@ -73,6 +68,16 @@ def read_config(folder: Path, name: str) -> dict[str, Any]:
             f"or a .gguf file, which is unpacked while loading"
         )
     return {**config, "architectures": [_architecture(config, name)]}
+
+
+def _read_json(file: Path, name: str) -> dict[str, Any]:
+    try:
+        entries = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelLoadError(f"{file.name} of {name!r} cannot be read: {first_line(error)}") from error
+    if not isinstance(entries, dict):
+        raise ModelLoadError(f"{file.name} of {name!r} is not a JSON object")
+    return entries
 
 
 def _architecture(config: dict[str, Any], name: str) -> str:
@@ -118,6 +123,10 @@ def read_folder(folder: Path, name: str, dtype: torch.dtype, *, pickles: bool = 
                 f"{name!r} holds its weights as PyTorch pickles only: convert them first, with "
                 f"save_pretrained of transformers, to safetensors"
             )
+    if (folder / "generation_config.json").exists():
+        # transformers would pass over a damaged one, and the end-of-text tokens with it.
+        _read_json(folder / "generation_config.json", name)
+    _check_known(folder, name)
     tokenizer = _read_tokenizer(folder, name)
     with quiet():
         hf_model, info = _from_pretrained(name, folder, dtype=dtype)
@@ -191,6 +200,24 @@ def _split_digits(tokenizer: Any) -> None:
     )
 
 
+def _check_known(folder: Path, name: str) -> None:
+    """Refuse a config that transformers does not know or does not accept, before anything is read with it."""
+    with quiet():
+        from transformers import AutoConfig
+
+        try:
+            AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except Exception as error:
+            if "trust_remote_code" in str(error):
+                raise UnsupportedModel(
+                    f"{name!r} needs Python code of its own, which cel_lens does not run"
+                ) from error
+            text = first_line(error)
+            if "recogni" in text:
+                raise UnsupportedModel(f"transformers does not know the kind of {name!r}: {text}") from error
+            raise ModelLoadError(f"config.json of {name!r} cannot be used: {text}") from error
+
+
 def _read_tokenizer(folder: Path, name: str) -> Any:
     if not any((folder / file).is_file() for file in _TOKENIZER_FILES):
         raise ModelLoadError(
@@ -222,10 +249,6 @@ def _from_pretrained(name: str, folder: Path, **options: Any) -> tuple[Any, dict
         raise
     except Exception as error:
         text = first_line(error)
-        if "trust_remote_code" in str(error):
-            raise UnsupportedModel(
-                f"{name!r} needs Python code of its own, which cel_lens does not run"
-            ) from error
         if isinstance(error, ValueError) and ("architecture" in text or "nrecognized" in text):
             raise UnsupportedModel(
                 f"transformers does not know the kind of model in {name!r}: {text}"
@@ -252,4 +275,6 @@ def first_line(error: BaseException) -> str:
     """What another library complained about, short enough for one sentence."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
+    if text.endswith(":") and len(lines) > 1:
+        text = f"{text} {lines[1]}"
     return (text if len(text) <= 200 else text[:197] + "...").rstrip(".")

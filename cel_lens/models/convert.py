@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cel_lens.errors import ModelLoadError, UnsupportedModel
 from cel_lens.models.checkpoints import Checkpoint, first_line
@@ -26,8 +26,15 @@ RESEARCH_OWNERS = ("NeelNanda/", "ArthurConmy/", "Baidicoot/")
 # TransformerLens takes these words in the *path* of a checkpoint for its architecture.
 _TELLING_WORDS = ("llama", "gemma", "wav2vec2", "hubert", "bert", "t5", "pythia")
 
+# Architectures that it configures by the name of the repository only.
+_BY_NAME = ("Gemma", "OlmoForCausalLM", "Olmo2ForCausalLM")
+
 # Rope types that its branch for the architecture carries over.
-_ROPE_TYPES = {"LlamaForCausalLM": {"default", "llama3"}}
+_ROPE_TYPES = {
+    "GptOssForCausalLM": {"yarn"},
+    "LlamaForCausalLM": {"default", "llama3"},
+    "Olmo3ForCausalLM": {"default", "yarn"},
+}
 
 
 def to_hooked(checkpoint: Checkpoint, dtype: torch.dtype, *, listed: str | None = None) -> HookedTransformer:
@@ -46,7 +53,8 @@ def to_hooked(checkpoint: Checkpoint, dtype: torch.dtype, *, listed: str | None 
         from transformer_lens.loading_from_pretrained import get_pretrained_state_dict
 
         with _neutral_folder(checkpoint.config) as folder:
-            where = str(folder) if listed is None else listed
+            by_name = checkpoint.config["architectures"][0].startswith(_BY_NAME)
+            where = listed if listed is not None and by_name else str(folder)
             try:
                 cfg = _config(checkpoint, where, dtype)
                 state = get_pretrained_state_dict(where, cfg, checkpoint.hf_model, dtype=dtype)
@@ -81,9 +89,10 @@ def load_research_model(source: ModelSource, dtype: torch.dtype) -> HookedTransf
         from transformers import AutoTokenizer
 
         try:
-            model = HookedTransformer.from_pretrained_no_processing(
+            loaded = HookedTransformer.from_pretrained_no_processing(
                 str(source.repo), device="cpu", dtype=dtype
             )
+            model = cast("HookedTransformer", loaded)
             if model.cfg.tokenizer_name is not None:
                 tokenizer = AutoTokenizer.from_pretrained(model.cfg.tokenizer_name, trust_remote_code=False)
                 attach_tokenizer(model, tokenizer, ())

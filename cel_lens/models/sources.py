@@ -54,7 +54,7 @@ def resolve_source(source: str | os.PathLike[str]) -> ModelSource:
         ModelLoadError: If nothing with this name or path exists.
     """
     name = os.fspath(source)
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not name.strip() or "\0" in name:
         raise InvalidInput(f"a model is a name, a folder or a .gguf file, not {source!r}")
     name = name.strip()
     if name.lower() == EMBEDDED_NAME:

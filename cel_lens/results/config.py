@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb
+from typing import Literal
 
 from cel_lens.errors import InvalidInput
 
@@ -29,7 +30,10 @@ class SearchConfig:
         n_finalists: How many of the best subsets are written down when the choice is frozen.
         layers: Screen only the heads of these layers; ``None``: all layers.
         seed: Decides which examples form the panels.
-        batch_size: Examples run together; the intact and every ablated model use the same batches.
+        batch_size: Examples run together by the reference engine; the intact and every ablated model use
+            the same batches.
+        engine: ``"sweep"`` shares work between conditions; ``"reference"`` runs one condition at a time.
+            The answers are the same.
 
     Raises:
         InvalidInput: If a value lies outside its range, or the joint search would have more than
@@ -44,12 +48,15 @@ class SearchConfig:
     layers: tuple[int, ...] | None = None
     seed: int = 0
     batch_size: int = 32
+    engine: Literal["sweep", "reference"] = "sweep"
 
     def __post_init__(self) -> None:
         for name in ("n_discovery", "n_heldout", "max_heads", "pool_size", "n_finalists", "batch_size"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidInput(f"{name} is a whole number from 1, not {value!r}")
+        if self.engine not in ("sweep", "reference"):
+            raise InvalidInput(f"engine is 'sweep' or 'reference', not {self.engine!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise InvalidInput(f"seed is a whole number, not {self.seed!r}")
         if self.max_heads > self.pool_size:

@@ -24,7 +24,7 @@ class Provenance:
         task: Name of the task.
         protocol: How the model was asked.
         metric: How right and wrong were told apart.
-        engine: ``"reference"``: one condition at a time.
+        engine: ``"sweep"`` or ``"reference"``, the latter with a reason where the model forced it.
         prompt_digest: SHA-256 over the rendered prompts of both panels.
         panel_digest: SHA-256 over the example ids of both panels.
         freeze_digest: SHA-256 over the choice as it stood before anything of held-out was read.

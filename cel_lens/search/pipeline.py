@@ -74,7 +74,7 @@ def find_beneficial_heads(
     )
     settings = replace(settings, n_discovery=len(drawn.discovery), n_heldout=len(drawn.heldout))
     loaded = as_model(model)
-    evaluator = Evaluator(loaded, asked, batch_size=settings.batch_size)
+    evaluator = Evaluator(loaded, asked, batch_size=settings.batch_size, engine=settings.engine)
     heads = _heads_to_screen(evaluator.lens, settings)
     origin = fingerprint(evaluator, loaded, settings, drawn)
     folder = None if run_dir is None else Path(run_dir)

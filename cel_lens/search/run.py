@@ -82,7 +82,8 @@ class SearchRun:
         key = f"{_key(side, INTACT)} repeated"
         found = self.journal.get(key)
         if found is None:
-            again = ConditionRecord.of(next(iter(self._engine(side).evaluate([INTACT]))))
+            fresh = self._evaluator.engine(self.panels.side(side))
+            again = ConditionRecord.of(next(iter(fresh.evaluate([INTACT]))))
             found = again.to_json()
             self.journal.put(key, found)
         if ConditionRecord.from_json(found, INTACT, len(first.correct)).digest != first.digest:

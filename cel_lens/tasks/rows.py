@@ -99,7 +99,7 @@ def read_rows(file: str | os.PathLike[str], columns: Sequence[str]) -> tuple[Row
     """
     path = Path(file)
     try:
-        found = _parquet(path) if path.suffix == ".parquet" else _json_lines(path)
+        found = _parquet(path) if path.suffix.lower() == ".parquet" else _json_lines(path)
     except FileNotFoundError as error:
         raise InvalidInput(f"there is no file {path}") from error
     except OSError as error:
@@ -129,6 +129,8 @@ def _json_lines(path: Path) -> tuple[Row, ...]:
             values = json.loads(line)
         except json.JSONDecodeError as error:
             raise InvalidInput(f"{place}: not JSON ({error.msg} at character {error.colno})") from error
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
+            raise InvalidInput(f"{place}: not JSON that can be read ({error})") from error
         if not isinstance(values, dict):
             raise InvalidInput(f"{place}: expected an object with columns, not {type(values).__name__}")
         rows.append(Row(place=place, index=len(rows), values=values, source=path.stem))

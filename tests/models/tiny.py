@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import math
 import tempfile
 from pathlib import Path
@@ -32,7 +33,7 @@ LLAMA3_ROPE = {
 BOS, EOS, UNK = "<|bos|>", "<|eos|>", "<|unk|>"
 _ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
 _MERGES = ("t h", "th e", "Ġ t", "Ġ a", "i n", "a n", "an d", "o n", "e r", "Ġ i", "Ġ =", "Ġ +", "Ġ -", "Ġ ?")
-_MERGES += ("r e", "o r", "e n", "Ġ o", "i s", "a t", "Ġt h", "Ġth e", "i t", "e s")
+_MERGES += ("r e", "o r", "e n", "Ġ o", "i s", "a t", "Ġt h", "Ġth e", "i t", "e s", "1 2")
 
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}{{ eos_token }}"
@@ -163,6 +164,14 @@ def tiny_hf(family: str, *, seed: int = 0, **changes: Any) -> Any:
     return _cached_hf(family, seed, _frozen(changes))
 
 
+def edit_config(folder: Path, **entries: Any) -> None:
+    """Change entries of a checkpoint's ``config.json``; ``...`` removes one."""
+    file = folder / "config.json"
+    config = json.loads(file.read_text())
+    config.update(entries)
+    file.write_text(json.dumps({k: v for k, v in config.items() if v is not ...}))
+
+
 def prompt(n_tokens: int, *, batch: int = 1, seed: int = 0) -> torch.Tensor:
     """Random token ids, ``[batch, n_tokens]``."""
     return torch.randint(3, 128, (batch, n_tokens), generator=torch.Generator().manual_seed(seed))
@@ -200,3 +209,81 @@ def _randomise(model: Any, seed: int) -> None:
             else:
                 # Large enough that heads matter, small enough that activations stay moderate.
                 parameter.copy_(noise / math.sqrt(min(parameter.shape)))
+
+
+def tiny_gguf(file: Path, *, seed: int = 0, pre: str = "smollm") -> Path:
+    """Write the tiny Llama model as an unquantised GGUF file, laid out as llama.cpp does.
+
+    Args:
+        file: The file to write.
+        seed: Of the weights, as in ``tiny_hf("llama", seed=seed)``.
+        pre: The pre-tokenizer rule named in the file.
+    """
+    import gguf
+
+    model = build_hf("llama", seed=seed)
+    config, tokenizer = model.config, tiny_tokenizer()
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    writer.add_token_list([word for word, _ in vocabulary])
+    writer.add_token_types([3 if word.startswith("<|") else 1 for word, _ in vocabulary])
+    writer.add_token_merges(list(_MERGES))
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_unk_token_id(2)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+    for name, tensor in model.state_dict().items():
+        writer.add_tensor(_gguf_name(name), _gguf_layout(name, tensor, config).numpy().copy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+_GGUF_NAMES = {
+    "model.embed_tokens": "token_embd",
+    "model.norm": "output_norm",
+    "lm_head": "output",
+    "input_layernorm": "attn_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def _gguf_name(name: str) -> str:
+    stem = name.removesuffix(".weight")
+    if not stem.startswith("model.layers."):
+        return f"{_GGUF_NAMES[stem]}.weight"
+    _, _, layer, part = stem.split(".", 3)
+    return f"blk.{layer}.{_GGUF_NAMES[part]}.weight"
+
+
+def _gguf_layout(name: str, tensor: torch.Tensor, config: Any) -> torch.Tensor:
+    """llama.cpp rotates neighbouring rows instead of halves, so it stores queries and keys interleaved."""
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    for part, n_heads in heads.items():
+        if part in name:
+            rows, columns = tensor.shape
+            halves = tensor.reshape(n_heads, 2, rows // n_heads // 2, columns)
+            return halves.swapaxes(1, 2).reshape(rows, columns)
+    return tensor

@@ -25,8 +25,8 @@ from cel_lens.tasks import (
     judge_all,
     prepare_task,
 )
-from tests.models.tiny import tiny_folder, tiny_model  # noqa: TID251
-from tests.tasks.rows import own, write  # noqa: TID251
+from tests.models.tiny import tiny_folder, tiny_model
+from tests.tasks.rows import own, write
 
 EXAMPLE = Example(id="one", prompt="say it", target="it")
 

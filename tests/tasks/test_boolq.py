@@ -6,7 +6,7 @@ import pytest
 
 from cel_lens.errors import EvaluationError, InvalidInput
 from cel_lens.tasks import BoolQ, ChoiceScores, Choose, get_task, make_panels
-from tests.tasks.rows import own, read, real, write  # noqa: TID251
+from tests.tasks.rows import own, read, real, write
 
 PASSAGE = "Tea is a drink."
 

@@ -4,7 +4,7 @@ import pytest
 
 from cel_lens.errors import InvalidInput
 from cel_lens.tasks import ChoiceScores, Choose, Generate, Generation, get_task, make_panels
-from tests.tasks.rows import write  # noqa: TID251
+from tests.tasks.rows import write
 
 CHOICES = [
     {"prompt": "The sky is", "choices": ["green", "blue"], "answer": "blue"},

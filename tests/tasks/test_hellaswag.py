@@ -7,7 +7,7 @@ import pytest
 from cel_lens.errors import EvaluationError, InvalidInput
 from cel_lens.tasks import ChoiceScores, Choose, Example, HellaSwag, get_task, prefer
 from cel_lens.tasks.hellaswag import clean_text
-from tests.tasks.rows import own, read, real, write  # noqa: TID251
+from tests.tasks.rows import own, read, real, write
 
 
 @pytest.mark.parametrize(

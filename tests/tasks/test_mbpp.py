@@ -8,7 +8,7 @@ from cel_lens.errors import EvaluationError, InvalidInput
 from cel_lens.tasks import MBPP, Generate, Generation, get_task, judge_all, make_panels, prepare_task
 from cel_lens.tasks.mbpp import assemble, extract_program
 from cel_lens.tasks.sandbox import Limits, Sandbox
-from tests.tasks.rows import own, read, real, write  # noqa: TID251
+from tests.tasks.rows import own, read, real, write
 
 RIGHT = "def plus(a, b):\n    return a + b\n"
 

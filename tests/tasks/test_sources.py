@@ -8,7 +8,7 @@ from cel_lens.errors import InvalidInput
 from cel_lens.tasks import BoolQ, HellaSwag, make_panels, sources
 from cel_lens.tasks import boolq as boolq_module
 from cel_lens.tasks.rows import read_rows
-from tests.tasks.rows import own, read, write  # noqa: TID251
+from tests.tasks.rows import own, read, write
 
 
 class Split(list):

@@ -1,0 +1,5 @@
+"""The sweep engine: the reference engine's answers from far fewer layer-tokens."""
+
+from cel_lens.evaluation.sweep.engine import SweepEngine
+
+__all__ = ["SweepEngine"]
