@@ -7,6 +7,7 @@ and judges; the model is run here. Multiple choice (``acc``, ``acc_norm``), log-
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -146,9 +147,10 @@ def harness_task(
         InvalidInput: If the harness is not installed, the name is unknown, the task needs what is not supported,
             or its rows cannot be read.
     """
-    config = _config(name)
+    path = _find(name)
+    _check_supported(name, _read_config(name, path, with_functions=False))
+    config = _read_config(name, path, with_functions=True)
     kind = str(config.get("output_type", "generate_until"))
-    _check_supported(name, kind, config)
     chosen = _choose_metric(name, kind, config, metric)
     n_shots = int(config.get("num_fewshot") or 0) if num_fewshot is None else num_fewshot
     config = {**config, "num_fewshot": n_shots, "metric_list": [chosen]}
@@ -182,34 +184,46 @@ def _manager() -> Any:
     return TaskManager()
 
 
-def _config(name: str) -> dict[str, Any]:
+def _find(name: str) -> Path:
     entry = _manager().task_index.get(name)
     if entry is None:
         near = get_close_matches(name, _manager().all_subtasks, n=3)
         hint = f": did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise InvalidInput(f"lm-evaluation-harness has no task {name!r}{hint}")
+    if entry.kind.name in ("GROUP", "TAG"):
+        raise InvalidInput(f"{name!r} is a group of tasks of lm-evaluation-harness: name one of them")
     if entry.kind.name != "TASK" or entry.yaml_path is None:
-        raise InvalidInput(
-            f"{name!r} is a {entry.kind.name.lower()} of lm-evaluation-harness: name one task of it"
-        )
+        raise _refused(name, "a class of its own")
+    return Path(entry.yaml_path)
+
+
+def _read_config(name: str, path: Path, *, with_functions: bool) -> dict[str, Any]:
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    config = dict(load_yaml(entry.yaml_path, resolve_func=True))
+    try:
+        config = dict(load_yaml(path, resolve_func=with_functions))
+    except Exception as error:  # functions of a task import what they like
+        raise _refused(name, f"what is not installed ({_first_line(error)})") from error
     for key in ("tag", "group", "task_list"):
         config.pop(key, None)
     return config
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _refused(name: str, need: str) -> InvalidInput:
     return InvalidInput(f"the task {name!r} of lm-evaluation-harness cannot be used here: it needs {need}")
 
 
-def _check_supported(name: str, kind: str, config: Mapping[str, Any]) -> None:
+def _check_supported(name: str, config: Mapping[str, Any]) -> None:
+    kind = str(config.get("output_type", "generate_until"))
     settings = config.get("generation_kwargs") or {}
     needs = {
         f"output of the type {kind}": kind not in _METRICS,
         "a class of its own": "class" in config,
-        "a function that judges (process_results)": config.get("process_results") is not None,
+        "a function that judges (process_results)": "process_results" in config,
         "images or sound": bool(config.get("doc_to_image") or config.get("doc_to_audio")),
         "to run generated code": bool(config.get("unsafe_code")),
         "sampling": bool(settings.get("do_sample")) or float(settings.get("temperature") or 0) > 0,
@@ -262,6 +276,10 @@ def _with_local_rows(
 def _build(name: str, config: dict[str, Any]) -> Any:
     from lm_eval.api.task import ConfigurableTask
 
+    # remarks on how a task is written are for its author
+    log = logging.getLogger(ConfigurableTask.__module__)
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
         task = ConfigurableTask(config=config)
         with suppress(AttributeError):
@@ -269,11 +287,12 @@ def _build(name: str, config: dict[str, Any]) -> Any:
     except InvalidInput:
         raise
     except Exception as error:  # a template that meets other columns raises whatever it likes
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidInput(
-            f"the rows of {PREFIX}{name} cannot be used ({reason}): check the columns, or give the rows as a local "
-            "file (data=..., --data FILE)"
+            f"the rows of {PREFIX}{name} cannot be used ({_first_line(error)}): check the columns, or give the rows "
+            "as a local file (data=..., --data FILE)"
         ) from error
+    finally:
+        log.setLevel(level)
     if task.multiple_input:
         raise _refused(name, "a context for each choice")
     return task
@@ -288,8 +307,9 @@ def _examples(task: Any, prefix: str, n_shots: int) -> list[Example]:
             choices = tuple(task.doc_to_choice(document)) if task.config.doc_to_choice is not None else ()
             target = _target(task.doc_to_target(document), choices)
         except Exception as error:
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise InvalidInput(f"{place}: the harness cannot make a prompt of it ({reason})") from error
+            raise InvalidInput(
+                f"{place}: the harness cannot make a prompt of it ({_first_line(error)})"
+            ) from error
         found.append(
             Example(
                 id=f"{prefix}/{index:06d}",
