@@ -89,7 +89,8 @@ class ConflictRow:
         compromise: Share of prompts answered as the best joint prediction answers them.
         chosen: The heads that the search chose on discovery, which may be none, and what their removal did.
         removed: Share of the model's dependence on each feature that went with the chosen heads; from a linear
-            fit of the log-odds of "yes" on the held-out prompts of task A. All 0 if no heads were chosen.
+            fit of the log-odds of "yes" on the held-out prompts of task A. All 0 if no heads were chosen; NaN
+            for a feature that the model does not read.
         random: Random head sets as large as the chosen one.
     """
 

@@ -159,7 +159,9 @@ def _random_sets(setting: ConflictSetting, chosen: HeadSet, seed: int) -> list[H
 
 
 def _removed(task: ConflictTask, intact: Outcomes, ablated: Outcomes) -> tuple[float, float, float]:
-    """Share of the linear dependence on each feature that an ablation took away."""
+    """Share of the linear dependence on each feature that an ablation took away; NaN without dependence."""
+    if not ablated.heads.heads:
+        return 0.0, 0.0, 0.0
     rows = {example.id: int(example.fields["row"]) for example in task.examples()}
     features = population(task.setting).features[[rows[name] for name in intact.example_ids]]
     design = np.column_stack([features, np.ones(len(features))])
@@ -167,8 +169,7 @@ def _removed(task: ConflictTask, intact: Outcomes, ablated: Outcomes) -> tuple[f
         np.linalg.lstsq(design, scores[:, 0] - scores[:, 1], rcond=None)[0][:3]
         for scores in (_scores(intact), _scores(ablated))
     )
-    if np.any(np.abs(before) < 1e-9):  # a model that does not read a feature has nothing to lose
-        before = np.where(np.abs(before) < 1e-9, np.nan, before)
+    before = np.where(np.abs(before) < 1e-6, np.nan, before)  # no dependence, nothing to take away
     first, second, third = (float(share) for share in 1 - after / before)
     return first, second, third
 
