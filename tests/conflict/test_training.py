@@ -11,7 +11,6 @@ import torch
 from cel_lens.conflict import ConflictSetting, ConflictTask, fit_of, population, train_conflict_model
 from cel_lens.errors import EvaluationError
 from cel_lens.evaluation import evaluate_heads
-from cel_lens.models.small import SmallShape
 
 SETTING = ConflictSetting(steps=250)
 
@@ -23,10 +22,11 @@ def model() -> Any:
 
 def test_the_trained_model_answers_as_the_compromise_up_to_what_its_loss_allows(model: Any) -> None:
     fit = fit_of(model, SETTING)
-    # The loss is nearly the least possible. A model that knows nothing has log 2 - entropy = 0.18 too much; one
-    # that treats the features additively, as one layer of attention does best, has about 0.0005.
+    # A model that knows nothing loses log 2 - entropy = 0.216 nats too much. The best sum of one function of each
+    # feature, which is what one layer of attention without MLP tends to, loses 0.0016 too much.
     untold = np.log(2) - population(SETTING).entropy
-    assert 0 < fit.excess_loss < 0.01 * untold
+    assert untold == pytest.approx(0.216, abs=5e-4)
+    assert 0 < fit.excess_loss < 0.0025
     # Where a model says otherwise than p, it loses at least 2 (p - 1/2)^2 nats (Pinsker), so the prompts
     # answered otherwise are few and close to 1/2.
     task = ConflictTask("A", 0, SETTING)
@@ -38,8 +38,9 @@ def test_the_trained_model_answers_as_the_compromise_up_to_what_its_loss_allows(
     )
     otherwise = (scores[:, 0] > scores[:, 1]) != everything.compromise[rows]
     assert (2 * (p - 0.5) ** 2 * otherwise).mean() <= loss
-    assert fit.compromise > 0.95  # 5 % of prompts lie within 0.02 of 1/2, where 0.0018 nats decide nothing
-    assert np.mean(np.abs(everything.p_yes - 0.5) < 0.02) > 0.03
+    # The bound allows 5 % at a distance of 0.16 from 1/2; 5 % of the prompts lie within 0.03, and are close calls.
+    assert fit.compromise > 0.95
+    assert np.mean(np.abs(everything.p_yes - 0.5) < 0.03) > 0.05
 
 
 def test_the_log_odds_are_ordered_as_the_joint_optimum(model: Any) -> None:
@@ -47,8 +48,8 @@ def test_the_log_odds_are_ordered_as_the_joint_optimum(model: Any) -> None:
     scores = np.array([one.log_likelihoods for one in evaluate_heads(model, task, "").details])
     x = population(SETTING).features[list(task.rows())]
     slope = np.linalg.lstsq(x, scores[:, 0] - scores[:, 1], rcond=None)[0]
-    # Both tasks pull the private features the same way and the shared one half as far as B alone; a mixture of
-    # two sigmoids is flatter than one, so only the ratios are comparable: w* = (1, 1.5, 1.1).
+    # A mixture of two sigmoids is flatter than one, so only ratios compare with w* = (1, 1.5, 1.1). The best linear
+    # log-odds have ratios within 0.008 of it; the rest of the tolerance is left to training.
     np.testing.assert_allclose(slope / slope.sum(), np.array([1, 1.5, 1.1]) / 3.6, atol=0.03)
 
 
@@ -66,10 +67,8 @@ def test_the_seed_decides_everything_and_no_global_generator_moves() -> None:
     assert not any(one.requires_grad for one in first.parameters())
 
 
-@pytest.mark.slow
-def test_a_reliable_cue_lets_the_model_learn_both_tasks_where_it_has_an_mlp() -> None:
-    shape = SmallShape(n_layers=2, d_mlp=64, normalize=True)
-    setting = ConflictSetting(cue=1.0, shape=shape, steps=250)
+def test_a_reliable_cue_lets_the_model_learn_both_tasks() -> None:
+    setting = ConflictSetting(cue=1.0, steps=400)
     trained = train_conflict_model(setting, 0)
     right = [evaluate_heads(trained, ConflictTask(which, 0, setting), "").accuracy for which in ("A", "B")]  # type: ignore[arg-type]
     assert min(right) > 0.92, "above the 82.0 % and 87.5 % of the compromise"
