@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cel_lens.cli_theory import theory
 from cel_lens.errors import CelLensError, InvalidInput
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(theory, name="theory")
 
 Model = Annotated[
     str, typer.Option(help="Name, local folder or GGUF file; smollm2-135m-instruct is embedded.")
@@ -31,6 +34,20 @@ TaskName = Annotated[str, typer.Option("--task", help="Name of the task, for exa
 Data = Annotated[Path | None, typer.Option(help="Rows of the benchmark in a local JSONL or Parquet file.")]
 Style = Annotated[
     str | None, typer.Option(help="How the task asks: completion, chat or lm-eval (arithmetic).")
+]
+Metric = Annotated[
+    str | None,
+    typer.Option(help="How right and wrong are told apart, for example acc or acc_norm (hellaswag)."),
+]
+AllowCode = Annotated[
+    bool,
+    typer.Option("--allow-code-execution", help="Run programs that the model writes (mbpp), in a sandbox."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="NAME=VALUE", help="A further option of the task, as text or JSON; repeatable."
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Decides which examples form the panels.")]
 BatchSize = Annotated[int, typer.Option(help="Examples run together.")]
@@ -50,6 +67,9 @@ def search(
     out: Annotated[Path, typer.Option(help="Folder for the result; an interrupted search goes on there.")],
     data: Data = None,
     style: Style = None,
+    metric: Metric = None,
+    settings: Settings = None,
+    allow_code_execution: AllowCode = False,
     discovery: DiscoveryCount = 64,
     heldout: HeldoutCount = 200,
     k: Annotated[int, typer.Option("--k", help="Largest number of heads removed together.")] = 3,
@@ -80,7 +100,7 @@ def search(
         batch_size=batch_size,
         engine=_engine(engine),
     )
-    asked = _task(task, data, style)
+    asked = _ready(_task(task, data, style, metric, allow_code_execution, settings))
     loaded = load_model(model, dtype=dtype, device=device)
     result = find_beneficial_heads(loaded, asked, config, run_dir=out)
     result.save(out)
@@ -97,6 +117,9 @@ def evaluate(
     heads: Annotated[str, typer.Option(help="Heads to remove, for example L3H7+L9H6; intact for none.")],
     data: Data = None,
     style: Style = None,
+    metric: Metric = None,
+    settings: Settings = None,
+    allow_code_execution: AllowCode = False,
     split: Annotated[
         str | None, typer.Option(help="discovery or heldout, as a search draws them; default: all.")
     ] = None,
@@ -116,7 +139,7 @@ def evaluate(
     if split not in (None, "discovery", "heldout"):
         raise InvalidInput(f"a split is 'discovery' or 'heldout', not {split!r}")
     chosen = HeadSet.of(heads)
-    asked = _task(task, data, style)
+    asked = _ready(_task(task, data, style, metric, allow_code_execution, settings))
     loaded = load_model(model, dtype=dtype, device=device)
     config = SearchConfig(seed=seed, batch_size=batch_size, engine=_engine(engine))
     panel: Any = split
@@ -126,6 +149,36 @@ def evaluate(
         ablated = evaluate_heads(loaded, asked, chosen, panel=panel, n=n, config=config)
         _print_outcomes(ablated)
         _print_gain(intact, ablated)
+
+
+@app.command()
+def show_prompt(
+    model: Model,
+    task: TaskName,
+    data: Data = None,
+    style: Style = None,
+    metric: Metric = None,
+    settings: Settings = None,
+    example: Annotated[str | None, typer.Option(help="Id of the example.")] = None,
+    index: Annotated[int, typer.Option(help="Position of the example among the task's, from 0.")] = 0,
+    device: Device = "auto",
+    dtype: Dtype = "float32",
+) -> None:
+    """Print the exact text that a model is given for one example, and how many tokens it is."""
+    from cel_lens.evaluation.prompts import show
+    from cel_lens.models import load_model
+
+    asked = _task(task, data, style, metric, False, settings)
+    found = asked.examples()
+    if example is not None:
+        index = next((place for place, one in enumerate(found) if one.id == example), -1)
+        if index < 0:
+            raise InvalidInput(
+                f"the task {asked.name} has no example {example!r}; its first is {found[0].id!r}"
+            )
+    if not 0 <= index < len(found):
+        raise InvalidInput(f"--index is 0 to {len(found) - 1} for the task {asked.name}, not {index}")
+    typer.echo(show(load_model(model, dtype=dtype, device=device), asked, found[index]))
 
 
 @app.command()
@@ -160,11 +213,39 @@ def _engine(name: str) -> Any:
     return name
 
 
-def _task(name: str, data: Path | None, style: str | None) -> Task:
+def _task(
+    name: str,
+    data: Path | None,
+    style: str | None,
+    metric: str | None,
+    allow_code_execution: bool,
+    settings: list[str] | None,
+) -> Task:
     from cel_lens.tasks import get_task
 
-    options = {} if style is None else {"style": style}
+    options: dict[str, Any] = {} if style is None else {"style": style}
+    if metric is not None:
+        options["metric"] = metric
+    if allow_code_execution:
+        options["allow_code_execution"] = True
+    for setting in settings or ():
+        option, equals, value = setting.partition("=")
+        if not equals or not option.isidentifier():
+            raise InvalidInput(f"--set takes NAME=VALUE, not {setting!r}")
+        try:
+            options[option] = json.loads(value)
+        except json.JSONDecodeError:
+            options[option] = value
     return get_task(name, data=data, **options)
+
+
+def _ready(task: Task) -> Task:
+    """Refuse a task that cannot be judged before a model is loaded; say how programs will be run."""
+    from cel_lens.tasks import prepare_task
+
+    for name, text in getattr(prepare_task(task), "versions", {}).items():
+        typer.echo(f"{name}: {text}")
+    return task
 
 
 def _summary(result: BeneficialHeads) -> str:

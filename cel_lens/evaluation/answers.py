@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from cel_lens.evaluation.batches import Item, generation_prompt
@@ -9,7 +10,7 @@ from cel_lens.evaluation.encoding import decode
 from cel_lens.heads import HeadSet
 from cel_lens.models.protocol import LensModel
 from cel_lens.results import Detail, Outcomes
-from cel_lens.tasks import ChoiceScores, Example, Generation, Response, Task
+from cel_lens.tasks import ChoiceScores, Example, Generation, Response, Task, Verdict, judge_all
 
 __all__ = ["collect", "finish_generation", "is_finished"]
 
@@ -37,14 +38,16 @@ def finish_generation(lens: LensModel, item: Item, token_ids: Sequence[int]) -> 
     if ends:
         kept = kept[: ends[0] + 1]
     text = decode(lens, kept)
+    # a thinking mark may be a special token, which the text leaves out
+    thinking = re.search("</?think>", decode(lens, kept, special=True)) is not None
     if _is_stopped(lens, kept, prompt.stop):
         size = next(size for size in range(1, len(kept) + 1) if _is_stopped(lens, kept[:size], prompt.stop))
         text = decode(lens, kept[:size])
         # a marker that is a special token is not in the text
         first = min((text.index(marker) for marker in prompt.stop if marker in text), default=len(text))
-        return Generation(text=text[:first], token_ids=kept[:size], stopped=True)
+        return Generation(text=text[:first], token_ids=kept[:size], stopped=True, thinking=thinking)
     capped = not ends and len(kept) >= prompt.max_new_tokens
-    return Generation(text=text, token_ids=kept, ended=bool(ends), capped=capped)
+    return Generation(text=text, token_ids=kept, ended=bool(ends), capped=capped, thinking=thinking)
 
 
 def _is_stopped(lens: LensModel, token_ids: tuple[int, ...], stop: tuple[str, ...]) -> bool:
@@ -69,31 +72,29 @@ def collect(
         heads: The removed heads.
         inactive: Those of them that had no output to remove.
     """
-    verdicts, details = [], []
-    for place, example in enumerate(examples):
-        response = responses[place]
-        verdict = task.judge(example, response)
-        verdicts.append(bool(verdict.correct))
-        details.append(_detail(example, response, verdict.answer, verdict.flags))
+    ordered = [responses[place] for place in range(len(examples))]
+    verdicts = judge_all(task, examples, ordered)
     return Outcomes(
         heads=heads,
         task=task.name,
         protocol=task.protocol,
         metric=task.metric,
         example_ids=tuple(one.id for one in examples),
-        correct=tuple(verdicts),
-        details=tuple(details),
+        correct=tuple(bool(one.correct) for one in verdicts),
+        details=tuple(map(_detail, examples, ordered, verdicts)),
         inactive=inactive,
     )
 
 
-def _detail(example: Example, response: Response, answer: str | None, flags: tuple[str, ...]) -> Detail:
-    found = list(flags)
+def _detail(example: Example, response: Response, verdict: Verdict) -> Detail:
+    answer, found = verdict.answer, list(verdict.flags)
     if answer is None:
         found.append("no-answer")
     if isinstance(response, Generation):
         if response.capped:
             found.append("capped")
+        if response.thinking and "thinking" not in found:
+            found.append("thinking")
         return Detail(
             answer=answer,
             target=example.target,

@@ -190,6 +190,10 @@ def _chat(tokenizer: Any, turn: str) -> str:
     )  # the question itself may speak of <think>
     if "<think>" in behind and "</think>" not in behind.rpartition("<think>")[2]:
         raise EvaluationError("the chat template opens a thinking block although thinking is switched off")
+    # SmolLM3 states the mode in its system block and, without thinking, begins the answer with an empty block
+    switched_off = "Reasoning Mode: /no_think" in text and text.endswith("<think>\n\n</think>\n")
+    if "Reasoning Mode:" in tokenizer.chat_template and not switched_off:
+        raise EvaluationError("the chat template does not switch thinking off although it was asked to")
     return text
 
 

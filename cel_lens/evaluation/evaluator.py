@@ -14,7 +14,7 @@ from cel_lens.models import load_model
 from cel_lens.models.hooked import HookedLens, lens_of
 from cel_lens.models.layers import why_not_by_layer
 from cel_lens.results import Outcomes, SearchConfig
-from cel_lens.tasks import Example, Panels, Task, check_task, get_task, make_panels
+from cel_lens.tasks import Example, Panels, Task, get_task, make_panels, prepare_task
 
 if TYPE_CHECKING:
     from transformer_lens import HookedTransformer
@@ -60,7 +60,7 @@ class Evaluator:
         engine: Literal["sweep", "reference"] = "sweep",
     ) -> None:
         self.lens: HookedLens = lens_of(model)
-        self.task = check_task(task)
+        self.task = prepare_task(task)
         self._batch_size = batch_size
         reason = why_not_by_layer(self.lens) if engine == "sweep" else None
         self._sweeps = engine == "sweep" and reason is None
@@ -98,8 +98,8 @@ def as_model(model: Any) -> HookedTransformer:
 
 
 def as_task(task: str | Task) -> Task:
-    """Make a task given by name; check one given as an object."""
-    return get_task(task) if isinstance(task, str) else check_task(task)
+    """Make a task given by name; check that one given as an object can be asked and judged."""
+    return prepare_task(get_task(task) if isinstance(task, str) else task)
 
 
 def evaluate_heads(

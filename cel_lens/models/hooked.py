@@ -53,15 +53,16 @@ class HookedLens:
 
     def logits(self, residual: Tensor) -> Tensor:
         """Final normalisation and unembedding, in float32."""
-        import torch
-
         if self.model.cfg.normalization_type is not None:  # else there is no ln_final
             residual = self.model.ln_final(residual)
-        found: Tensor = self.model.unembed(residual)
+        return self.cap_logits(self.model.unembed(residual))
+
+    def cap_logits(self, logits: Tensor) -> Tensor:
+        """Raw logits in float32, with the soft cap of models that have one."""
+        import torch
+
         cap = float(getattr(self.model.cfg, "output_logits_soft_cap", 0.0) or 0.0)
-        if cap > 0:
-            found = cap * torch.tanh(found / cap)
-        return found.float()
+        return (cap * torch.tanh(logits / cap) if cap > 0 else logits).float()
 
 
 def lens_of(model: Any) -> HookedLens:

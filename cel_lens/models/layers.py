@@ -45,6 +45,7 @@ class HookedLayers:
         self.n_heads = lens.n_heads
         self._lens = lens
         self._model = lens.model
+        self._final: Any = lens.model.ln_final if lens.model.cfg.normalization_type is not None else None
         self._rotary = lens.model.cfg.positional_embedding_type == "rotary"
         self._turns_halves = self._rotary and _turns_halves(lens.model.cfg)
 
@@ -140,8 +141,10 @@ class HookedLayers:
         return turned
 
     def logits(self, residual: Tensor) -> Tensor:
-        """Final normalisation and unembedding of chosen positions, ``[rows, d_model]`` to float32 logits."""
-        return self._lens.logits(residual[:, None])[:, 0]
+        """Final normalisation and unembedding of chosen positions, ``[positions, d_model]`` to float32 logits."""
+        unembed = self._model.unembed
+        normed = residual if self._final is None else _normalise(self._final, residual[:, None])[:, 0]
+        return self._lens.cap_logits(torch.addmm(unembed.b_U, normed.to(unembed.W_U.dtype), unembed.W_U))
 
 
 def _normalise(module: Any, residual: Tensor) -> Tensor:

@@ -65,18 +65,17 @@ class BeneficialHeads:
                 f"{len(self.subsets)} subsets raised accuracy on {self.discovery.n} discovery examples."
             )
         held = self.heldout
-        if held.ci_low > 0:
-            verdict = "raises"
-        elif held.ci_high < 0:
-            verdict = "lowers"
-        else:
-            verdict = "does not change beyond chance"
-        return (
-            f"Removing {self.heads} {verdict} held-out accuracy of {where}: "
+        figures = (
             f"{100 * held.intact_accuracy:.1f}% to {100 * held.ablated_accuracy:.1f}% on {held.n} examples "
             f"({100 * held.gain:+.1f} points, {100 * held.confidence:.0f}% interval "
             f"{100 * held.ci_low:+.1f} to {100 * held.ci_high:+.1f}, exact McNemar p = {held.p_value:.2g})."
         )
+        if held.ci_low <= 0 <= held.ci_high:
+            return (
+                f"Removing {self.heads} does not change held-out accuracy of {where} beyond chance: {figures}"
+            )
+        verdict = "raises" if held.gain > 0 else "lowers"
+        return f"Removing {self.heads} {verdict} held-out accuracy of {where}: {figures}"
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each screened head, best first.

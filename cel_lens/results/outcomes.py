@@ -31,7 +31,8 @@ class Detail:
             every choice, in the order of the choices.
         flags: Things worth counting: ``"no-answer"`` (nothing could be extracted), ``"capped"`` (the
             limit of new tokens was reached), ``"tie"`` (two choices scored the same),
-            ``"boundary-merge"`` (a token spans the border between prompt and continuation).
+            ``"boundary-merge"`` (a token spans the border between prompt and continuation),
+            ``"thinking"`` (the text holds a mark of a thinking block); and those of the task.
     """
 
     answer: str | None

@@ -30,7 +30,8 @@ class Provenance:
         freeze_digest: SHA-256 over the choice as it stood before anything of held-out was read.
         started: Start of the search, ISO 8601 with time zone.
         seconds: Wall time of each stage, in seconds.
-        versions: Version of Python and of each package that influences the answers.
+        versions: Version of Python and of each package that influences the answers; for tasks that run
+            programs also how these are shut in, and their limits.
         discovery_flags: For the intact model and for the chosen heads, how many discovery examples
             carried each flag (``"no-answer"``, ``"capped"``, ...): ``{"intact": {...}, "ablated": {...}}``.
         heldout_flags: The same on held-out.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Protocol
@@ -80,7 +80,8 @@ class FileJournal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stream.close()
+        with suppress(OSError):  # records are on the disk already; what a full disk refused stays refused
+            self._stream.close()
 
     def get(self, key: str) -> Mapping[str, Any] | None:
         """The record under a key."""
@@ -112,6 +113,7 @@ class FileJournal:
     def _refuse_other_run(self, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         if found == wanted:
             return
+        found, wanted = _flat(found), _flat(wanted)
         names = [name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
         raise RunFolderError(
             f"{self._path.parent} holds another run: {', '.join(names)} differ"
@@ -165,6 +167,16 @@ def _complete_lines(path: Path) -> list[bytes]:
             stream.truncate(end)
             os.fsync(stream.fileno())
     return content[:end].splitlines()
+
+
+def _flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Entries of nested mappings under dotted names, so that a message can name the very setting."""
+    entries: dict[str, Any] = {}
+    for name, value in nested.items():
+        entries |= (
+            _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+        )
+    return entries
 
 
 def _short(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,12 +11,13 @@ from typing import Any
 
 import cel_lens
 from cel_lens.evaluation import Evaluator
+from cel_lens.evaluation.encoding import text_digest
 from cel_lens.heads import INTACT
 from cel_lens.models import ModelFacts, weights_digest
 from cel_lens.results import Provenance, SearchConfig
 from cel_lens.search.holdout import Frozen
 from cel_lens.search.run import SearchRun, Side
-from cel_lens.tasks import Panels, panel_digest
+from cel_lens.tasks import Example, Panels, panel_digest
 
 __all__ = ["describe", "fingerprint", "versions"]
 
@@ -47,8 +49,23 @@ def fingerprint(evaluator: Evaluator, model: Any, config: SearchConfig, panels: 
         "engine": evaluator.engine_name,
         "panels": panel_digest(panels),
         "prompts": evaluator.prompt_digest(panels),
-        "versions": versions(),
+        "answers": _answer_digest(evaluator, panels),
+        "versions": versions() | dict(getattr(task, "versions", {})),
     }
+
+
+def _answer_digest(evaluator: Evaluator, panels: Panels) -> str:
+    """SHA-256 over what else decides a verdict: each example's answer and fields, and its whole request."""
+
+    def text(one: Example) -> str:
+        request = repr(evaluator.task.request(one))
+        # of values that JSON cannot hold only the kind: how they print may differ between processes
+        fields = dict(one.fields)
+        return json.dumps(
+            [one.target, fields, request], skipkeys=True, default=lambda kind: type(kind).__qualname__
+        )
+
+    return text_digest([text(one) for one in (*panels.discovery, *panels.heldout)])
 
 
 def describe(

@@ -20,6 +20,8 @@ __all__ = [
     "Task",
     "Verdict",
     "check_task",
+    "judge_all",
+    "prepare_task",
 ]
 
 Style: TypeAlias = Literal["completion", "chat"]
@@ -108,6 +110,7 @@ class Generation:
         ended: An end-of-sequence token was seen and no stop marker.
         stopped: A stop marker was seen.
         capped: Neither, and the cap was reached.
+        thinking: The text holds a mark of a thinking block, a special token or not.
     """
 
     text: str
@@ -115,6 +118,7 @@ class Generation:
     ended: bool = False
     stopped: bool = False
     capped: bool = False
+    thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +158,11 @@ class Verdict:
 @runtime_checkable
 class Task(Protocol):
     """A benchmark: examples, how to ask, how to judge. Any object with these members is a task.
+
+    A task may also have ``judge_all(examples, responses)``, which judges many responses at once and is then
+    used instead of :meth:`judge`; ``prepare()``, which is called before any model does work and raises
+    :class:`~cel_lens.errors.InvalidInput` if the task cannot be judged; and ``versions``, a mapping of names to
+    texts: what else its verdicts depend on, recorded with results.
 
     Attributes:
         name: Name of the task.
@@ -201,3 +210,31 @@ def check_task(task: object) -> Task:
             raise InvalidInput(f"the task's {name} is a non-empty text, not {value!r}")
     assert isinstance(task, Task)
     return task
+
+
+def prepare_task(task: object) -> Task:
+    """Check a task and let it make sure that its answers can be judged here.
+
+    Raises:
+        InvalidInput: If it is not a task, or cannot be judged.
+    """
+    found = check_task(task)
+    prepare = getattr(found, "prepare", None)
+    if prepare is not None:
+        prepare()
+    return found
+
+
+def judge_all(task: Task, examples: Sequence[Example], responses: Sequence[Response]) -> list[Verdict]:
+    """Judge many responses, all at once where the task can.
+
+    Raises:
+        InvalidInput: If the task gives another number of verdicts than there are examples.
+    """
+    together = getattr(task, "judge_all", None)
+    if together is None:
+        return [task.judge(one, response) for one, response in zip(examples, responses, strict=True)]
+    verdicts = list(together(examples, responses))
+    if len(verdicts) != len(examples):
+        raise InvalidInput(f"the task {task.name} gave {len(verdicts)} verdicts for {len(examples)} examples")
+    return verdicts

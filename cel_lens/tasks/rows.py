@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cel_lens.errors import InvalidInput
 
@@ -22,11 +22,15 @@ class Row:
         place: Where it stands, for messages: ``"rows.jsonl, line 12"``.
         index: Position among the rows, from 0.
         values: Column to value.
+        source: Name of the file without its ending, or of the split; ids of examples hold it.
+        split: The panel that the row's origin fixes, if any.
     """
 
     place: str
     index: int
     values: Mapping[str, Any]
+    source: str = ""
+    split: Literal["discovery", "heldout"] | None = None
 
     def text(self, column: str, *, empty: bool = False) -> str:
         """A column that holds text.
@@ -40,6 +44,46 @@ class Row:
         if not value.strip() and not empty:
             raise InvalidInput(f"{self.place}: column {column!r} is empty")
         return value
+
+    def texts(self, column: str, *, count: int | None = None) -> tuple[str, ...]:
+        """A column that holds a list of texts.
+
+        Args:
+            column: The column.
+            count: How many texts there must be; ``None``: at least one.
+
+        Raises:
+            InvalidInput: If it holds something else.
+        """
+        value = self.values[column]
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+            raise InvalidInput(f"{self.place}: column {column!r} is a list of texts, not {value!r}")
+        if not value or (count is not None and len(value) != count):
+            raise InvalidInput(
+                f"{self.place}: column {column!r} holds {count or 'at least 1'} texts, not {len(value)}"
+            )
+        return tuple(value)
+
+    def number(self, column: str, among: range | None = None) -> int:
+        """A column that holds a whole number, as a number, a truth value or digits.
+
+        Args:
+            column: The column.
+            among: The numbers it may be.
+
+        Raises:
+            InvalidInput: If it holds something else.
+        """
+        value = self.values[column]
+        digits = isinstance(value, str) and value.strip().isdecimal()
+        if not (digits or isinstance(value, int) or (isinstance(value, float) and value.is_integer())):
+            raise InvalidInput(f"{self.place}: column {column!r} is a whole number, not {value!r}")
+        found = int(value)
+        if among is not None and found not in among:
+            raise InvalidInput(
+                f"{self.place}: column {column!r} is {among.start} to {among.stop - 1}, not {value!r}"
+            )
+        return found
 
 
 def read_rows(file: str | os.PathLike[str], columns: Sequence[str]) -> tuple[Row, ...]:
@@ -55,7 +99,7 @@ def read_rows(file: str | os.PathLike[str], columns: Sequence[str]) -> tuple[Row
     """
     path = Path(file)
     try:
-        found = _parquet(path) if path.suffix == ".parquet" else _json_lines(path)
+        found = _parquet(path) if path.suffix.lower() == ".parquet" else _json_lines(path)
     except FileNotFoundError as error:
         raise InvalidInput(f"there is no file {path}") from error
     except OSError as error:
@@ -85,9 +129,11 @@ def _json_lines(path: Path) -> tuple[Row, ...]:
             values = json.loads(line)
         except json.JSONDecodeError as error:
             raise InvalidInput(f"{place}: not JSON ({error.msg} at character {error.colno})") from error
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
+            raise InvalidInput(f"{place}: not JSON that can be read ({error})") from error
         if not isinstance(values, dict):
             raise InvalidInput(f"{place}: expected an object with columns, not {type(values).__name__}")
-        rows.append(Row(place=place, index=len(rows), values=values))
+        rows.append(Row(place=place, index=len(rows), values=values, source=path.stem))
     return tuple(rows)
 
 
@@ -100,6 +146,6 @@ def _parquet(path: Path) -> tuple[Row, ...]:
         raise InvalidInput(f"{path} is not a readable Parquet file ({error})") from error
     records = json.loads(frame.to_json(orient="records", force_ascii=False))
     return tuple(
-        Row(place=f"{path.name}, row {index + 1}", index=index, values=values)
+        Row(place=f"{path.name}, row {index + 1}", index=index, values=values, source=path.stem)
         for index, values in enumerate(records)
     )

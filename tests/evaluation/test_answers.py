@@ -11,7 +11,7 @@ from cel_lens.evaluation.answers import finish_generation, is_finished
 from cel_lens.evaluation.batches import Item
 from cel_lens.evaluation.encoding import GenerationPrompt
 from cel_lens.tasks import Example, Generation
-from tests.models.tiny import tiny_tokenizer  # noqa: TID251
+from tests.models.tiny import tiny_tokenizer
 
 TOKENIZER = tiny_tokenizer()
 EOS, END_OF_TURN = "<|eos|>", "<|user|>"

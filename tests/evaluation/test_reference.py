@@ -15,10 +15,10 @@ from cel_lens.models import zero_ablation
 from cel_lens.models.hooked import HookedLens
 from cel_lens.results import Outcomes, SearchConfig
 from cel_lens.tasks import Choose, Example, Generate, Verdict
-from tests.evaluation.asks import CHOICES, PROMPTS, Asks, choosing, writing  # noqa: TID251
-from tests.models.oracle import greedy, likelihood  # noqa: TID251
-from tests.models.planted import COPY, NameTheColour, Table, build_planted  # noqa: TID251
-from tests.models.tiny import FAMILIES, tiny_hf, tiny_model  # noqa: TID251
+from tests.evaluation.asks import CHOICES, PROMPTS, Asks, choosing, writing
+from tests.models.oracle import greedy, likelihood
+from tests.models.planted import COPY, NameTheColour, Table, build_planted
+from tests.models.tiny import FAMILIES, tiny_hf, tiny_model
 
 CONDITIONS = ("", "L0H1", "L1H2+L2H0", "L0H0+L0H1+L0H2+L0H3")
 
@@ -91,6 +91,16 @@ def test_greedy_paths_of_several_tokens_are_recognised() -> None:
     found = measure(model, Asks(requests), "L1H1")
     assert [one.answer.split(",")[0] for one in found.details if one.answer] == ["(True"] * len(wanted)
     assert all(found.correct)
+
+
+def test_a_tie_goes_to_the_lower_token() -> None:
+    model = build_planted({"L0H0": {"red": {"red": 4.0, "blue": 4.0}}})
+    scored = measure(model, choosing(("red ?",), (" red", " blue", " green")), "")
+    assert scored.details[0].answer == str((True, False, False))
+    low, tied, other = scored.details[0].log_likelihoods
+    assert low == tied > other
+    assert measure(model, writing(("red ?",), max_new_tokens=1), "").details[0].text == "red"
+    assert measure(model, writing(("red ?",), max_new_tokens=1), "L0H0").details[0].token_ids == (0,)
 
 
 def test_results_come_in_panel_order_whatever_the_batches() -> None:

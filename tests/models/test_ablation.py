@@ -15,8 +15,8 @@ import torch
 from cel_lens.errors import InvalidInput, UnsupportedModel
 from cel_lens.heads import Head, HeadSet, all_heads
 from cel_lens.models import zero_ablation
-from tests.models.oracle import greedy, sliced  # noqa: TID251
-from tests.models.tiny import build_hf, prompt, tiny_hf, tiny_model  # noqa: TID251
+from tests.models.oracle import greedy, sliced
+from tests.models.tiny import build_hf, prompt, tiny_hf, tiny_model
 
 FAMILIES = ("llama", "qwen2", "gpt2", "gpt_neox")
 SINGLE = tuple(str(head) for head in all_heads(3, 4))

@@ -11,7 +11,7 @@ from cel_lens.errors import InvalidInput, ModelLoadError, UnsupportedModel
 from cel_lens.models import load_model
 from cel_lens.models.checks import check_model, check_parity, parity_error
 from cel_lens.models.quiet import quiet
-from tests.models.tiny import FAMILIES, build_hf, prompt, tiny_hf, tiny_model  # noqa: TID251
+from tests.models.tiny import FAMILIES, build_hf, prompt, tiny_hf, tiny_model
 
 
 def folded(family):

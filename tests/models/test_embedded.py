@@ -13,7 +13,7 @@ import torch
 from cel_lens.errors import ModelLoadError
 from cel_lens.models import embedded, load_model, model_facts, weights_digest
 from cel_lens.models.checks import parity_error
-from tests.models.tiny import tiny_gguf, tiny_hf  # noqa: TID251
+from tests.models.tiny import tiny_gguf, tiny_hf
 
 NAME = "smollm2-135m-instruct"
 

@@ -15,7 +15,7 @@ from cel_lens.errors import ModelLoadError
 from cel_lens.models import load_model, model_facts, weights_digest
 from cel_lens.models.checks import parity_error
 from cel_lens.models.quiet import quiet
-from tests.models.tiny import (  # noqa: TID251
+from tests.models.tiny import (
     CHAT_TEMPLATE,
     FAMILIES,
     LLAMA3_ROPE,

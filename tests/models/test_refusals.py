@@ -12,7 +12,7 @@ import torch
 from cel_lens.errors import CelLensError, InvalidInput, ModelLoadError, UnsupportedModel
 from cel_lens.models import load_model, model_facts
 from cel_lens.models.checks import parity_error
-from tests.models.tiny import build_hf, edit_config, tiny_folder, tiny_gguf, tiny_hf  # noqa: TID251
+from tests.models.tiny import build_hf, edit_config, tiny_folder, tiny_gguf, tiny_hf
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from cel_lens.errors import InvalidInput
 from cel_lens.heads import all_heads
 from cel_lens.results import BeneficialHeads
 from cel_lens.results.storage import from_json, to_json
-from tests.builders import build_result  # noqa: TID251
+from tests.builders import build_result
 
 RESULTS = {
     "found": build_result(),

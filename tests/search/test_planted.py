@@ -13,7 +13,7 @@ from cel_lens.heads import Head, HeadSet
 from cel_lens.models import zero_ablation
 from cel_lens.results import BeneficialHeads, SearchConfig
 from cel_lens.search import find_beneficial_heads
-from tests.models.planted import (  # noqa: TID251
+from tests.models.planted import (
     COPY,
     WORDS,
     NameTheColour,
@@ -51,9 +51,18 @@ HELPLESS: dict[str, Table] = {"L0H0": COPY, "L1H1": {"x": {"wrong": 3.0}}}
 """The spoiler is weaker than the colour: everything is right, nothing can be gained."""
 
 
+@pytest.fixture(params=["reference", "sweep"], autouse=True)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every search of this file is done by each engine."""
+    monkeypatch.setitem(SETTINGS, "engine", request.param)
+
+
+SETTINGS: dict[str, Any] = {"pool_size": 3, "max_heads": 2}
+
+
 def run(tables: dict[str, Table], task: NameTheColour | None = None, **settings: Any) -> BeneficialHeads:
     asked = task or NameTheColour()
-    config = SearchConfig(**({"pool_size": 3, "max_heads": 2, **sizes(asked)} | settings))
+    config = SearchConfig(**(SETTINGS | sizes(asked) | settings))
     return find_beneficial_heads(build_planted(tables), asked, config, progress="silent")
 
 
@@ -153,10 +162,11 @@ def test_a_search_in_which_every_removal_hurts_gives_an_empty_result() -> None:
     half: Table = {colour: {colour: 2.0} for colour in ("red", "green", "blue")}
     against: Table = {"o": {"wrong": 3.0}}
     task = NameTheColour(discovery={"o": 3}, heldout={"o": 4})
-    config = SearchConfig(pool_size=2, max_heads=2, layers=(0,), **sizes(task))
+    config = SearchConfig(**(SETTINGS | sizes(task) | {"layers": (0,), "pool_size": 2}))
     model = build_planted({"L0H0": half, "L0H1": half, "L1H0": against}, n_heads=2)
     result = find_beneficial_heads(model, task, config, progress="silent")
     assert counts(result) == {"L0H0": (0, 3), "L0H1": (0, 3), "L0H0+L0H1": (0, 3)}
+    assert result.provenance.engine == SETTINGS["engine"]
     assert not result.found
     assert (result.heldout.n, result.heldout.intact_correct, result.heldout.gain) == (4, 4, 0)
     assert [str(one) for one in result.finalists] == ["L0H0", "L0H1", "L0H0+L0H1"]

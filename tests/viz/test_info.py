@@ -22,7 +22,7 @@ from cel_lens.viz import (
     report_content,
 )
 from cel_lens.viz.wording import layer_ranges, p_value_text, percent, plural, points, points_range
-from tests.builders import build_result  # noqa: TID251
+from tests.builders import build_result
 
 
 def drawn(figure: Any) -> dict[str, Any]:

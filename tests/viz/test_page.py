@@ -9,8 +9,8 @@ import pytest
 
 from cel_lens.results import OPTIMISTIC
 from cel_lens.viz import write_report
-from tests.builders import build_result  # noqa: TID251
-from tests.viz.browser import Browser, start_browser, why_absent  # noqa: TID251
+from tests.builders import build_result
+from tests.viz.browser import Browser, start_browser, why_absent
 
 pytestmark = pytest.mark.skipif(bool(why_absent()), reason=why_absent() or "chromium is installed")
 

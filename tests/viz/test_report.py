@@ -12,7 +12,7 @@ import pytest
 from cel_lens.errors import InvalidInput
 from cel_lens.results import OPTIMISTIC, BeneficialHeads
 from cel_lens.viz import write_report
-from tests.builders import build_result  # noqa: TID251
+from tests.builders import build_result
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{ 7 * 7 }}&\"'<!--"
 

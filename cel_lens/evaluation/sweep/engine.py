@@ -70,7 +70,7 @@ class SweepEngine:
         self._answers: dict[int, Generation] = {}
 
     def evaluate(self, head_sets: Sequence[HeadSet]) -> Iterator[Outcomes]:
-        """The outcomes of every head set, by ascending lowest layer.
+        """The outcomes of every head set, by ascending lowest layer, smaller ones first.
 
         Raises:
             EvaluationError: If a logit is not finite; names the head set and the example.
@@ -99,7 +99,8 @@ class SweepEngine:
                     group, responses = step
                     for heads, some in zip(group.head_sets, responses, strict=True):
                         found[heads] |= some
-                        if number == len(slices) - 1:
+                    if number == len(slices) - 1:
+                        for heads in sorted(group.head_sets, key=lambda one: (len(one), one)):
                             yield self._outcomes(heads, found.pop(heads))
 
     def _walk(
