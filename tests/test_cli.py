@@ -120,7 +120,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     (("evaluate", "--heads", "L0H0", "--device", "abacus"), "there is no device 'abacus'"),
     (
         ("evaluate", "--heads", "L0H0", "--engine", "steam"),
-        "an engine is 'sweep' or 'reference', not 'steam'",
+        "--engine is sweep or reference, not 'steam'",
     ),
     (
         ("search", "--out", "out", "--layers", "a-b"),

@@ -15,9 +15,9 @@ from cel_lens import evaluate_heads, get_task, load_model
 from cel_lens.errors import InvalidInput
 from cel_lens.models.embedded import read_embedded
 from cel_lens.tasks import MBPP
-from tests.models.tiny import tiny_folder  # noqa: TID251
-from tests.tasks.harness import harness_object, run_harness  # noqa: TID251
-from tests.tasks.rows import own, read, real, write  # noqa: TID251
+from tests.models.tiny import tiny_folder
+from tests.tasks.harness import harness_object, run_harness
+from tests.tasks.rows import own, read, real, write
 
 # the harness and the packages it imports give warnings of their own
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
