@@ -9,7 +9,7 @@ import pytest
 
 from cel_lens.conflict import ConflictRow, ConflictSetting, ConflictTask, fit_of, population, search_conflict
 from cel_lens.tasks import make_panels
-from tests.conflict.hand_set import hand_set, shape  # noqa: TID251
+from tests.conflict.hand_set import hand_set, shape
 
 HEADS = [(1, 1.5), (2, 1.1), (0, 1.0), (0, 0.0)]
 """The joint optimum (a/2, b, c) with one head for each feature: L0H2 is the conflict head, L0H3 does nothing."""
