@@ -12,7 +12,7 @@ from cel_lens.errors import EvaluationError
 from cel_lens.models.small import small_transformer
 
 if TYPE_CHECKING:
-    from transformer_lens import HookedTransformer
+    from cel_lens.models.small import HookedTransformer
 
 __all__ = ["train_conflict_model"]
 

@@ -10,7 +10,7 @@ from cel_lens.errors import InvalidInput
 from cel_lens.models.quiet import quiet
 
 if TYPE_CHECKING:
-    from transformer_lens import HookedTransformer
+    from transformer_lens import HookedTransformer as HookedTransformer  # noqa: PLC0414  # named by callers' types
 
 __all__ = ["SmallShape", "small_transformer"]
 
