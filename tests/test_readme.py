@@ -82,7 +82,8 @@ def tiny(monkeypatch):
         assert source in (embedded.EMBEDDED_NAME, model)
         return model
 
-    for home in ("cel_lens", "cel_lens.models", "cel_lens.evaluation.evaluator"):
+    # those that take the name from elsewhere first, so that they are imported with the real one
+    for home in ("cel_lens.search.pipeline", "cel_lens.evaluation.evaluator", "cel_lens.models", "cel_lens"):
         monkeypatch.setattr(f"{home}.load_model", load, raising=False)
 
 
