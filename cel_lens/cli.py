@@ -52,7 +52,7 @@ Settings = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(help="Decides which examples form the panels.")]
-BatchSize = Annotated[int, typer.Option(help="Examples run together.")]
+BatchSize = Annotated[int, typer.Option(help="Examples run together by the reference engine.")]
 Engine = Annotated[
     str, typer.Option(help="sweep (shares work) or reference (one condition at a time); same answers.")
 ]

@@ -51,7 +51,7 @@ class Example:
     group: str = ""
     stratum: str = ""
     split: Literal["discovery", "heldout"] | None = None
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
