@@ -34,7 +34,7 @@ def test_a_head_of_the_top_layer_costs_its_layer_and_not_those_below() -> None:
     found, _ = spent(task, tops)
     # two layers of the intact model once, then the top layer for each head; the prefix is shared besides
     assert found <= 2 * tokens + len(tops) * tokens
-    assert found < len(tops) * 3 * tokens / 2
+    assert found <= len(tops) * 3 * tokens / 2
 
 
 def test_a_common_prefix_is_run_once_for_each_condition_and_not_for_each_example() -> None:
