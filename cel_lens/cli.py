@@ -27,6 +27,8 @@ app = typer.Typer(
 )
 app.add_typer(theory, name="theory")
 
+_INTERRUPTED = 130
+
 Model = Annotated[
     str, typer.Option(help="Name, local folder or GGUF file; smollm2-135m-instruct is embedded.")
 ]
@@ -74,6 +76,9 @@ def search(
     heldout: HeldoutCount = 200,
     k: Annotated[int, typer.Option("--k", help="Largest number of heads removed together.")] = 3,
     pool: Annotated[int, typer.Option(help="Best single heads that enter the joint search.")] = 10,
+    screening: Annotated[
+        str, typer.Option(help="exhaustive, or eliminate: stops heads that cannot reach the pool; same pool.")
+    ] = "exhaustive",
     layers: Annotated[
         str | None, typer.Option(help="Screen only these layers, for example 0-5 or 0-2,7.")
     ] = None,
@@ -96,9 +101,10 @@ def search(
         max_heads=k,
         pool_size=pool,
         layers=None if layers is None else parse_layers(layers),
+        screening=_one_of("screening", screening, ("exhaustive", "eliminate")),
         seed=seed,
         batch_size=batch_size,
-        engine=_engine(engine),
+        engine=_one_of("engine", engine, ("sweep", "reference")),
     )
     asked = _ready(_task(task, data, style, metric, allow_code_execution, settings))
     loaded = load_model(model, dtype=dtype, device=device)
@@ -124,6 +130,8 @@ def evaluate(
         str | None, typer.Option(help="discovery or heldout, as a search draws them; default: all.")
     ] = None,
     n: Annotated[int | None, typer.Option("--n", help="Only so many examples.")] = None,
+    discovery: DiscoveryCount = 64,
+    heldout: HeldoutCount = 200,
     seed: Seed = 0,
     batch_size: BatchSize = 32,
     engine: Engine = "sweep",
@@ -141,7 +149,14 @@ def evaluate(
     chosen = HeadSet.of(heads)
     asked = _ready(_task(task, data, style, metric, allow_code_execution, settings))
     loaded = load_model(model, dtype=dtype, device=device)
-    config = SearchConfig(seed=seed, batch_size=batch_size, engine=_engine(engine))
+    chosen.check_within(loaded.cfg.n_layers, loaded.cfg.n_heads)  # before minutes of asking the intact model
+    config = SearchConfig(
+        n_discovery=discovery,
+        n_heldout=heldout,
+        seed=seed,
+        batch_size=batch_size,
+        engine=_one_of("engine", engine, ("sweep", "reference")),
+    )
     panel: Any = split
     intact = evaluate_heads(loaded, asked, "", panel=panel, n=n, config=config)
     _print_outcomes(intact)
@@ -202,15 +217,18 @@ def main() -> None:
     except CelLensError as error:
         typer.echo(f"cel-lens: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as end:
+        # typer turns an interrupt into exit code 130 and says nothing
+        if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
+            raise
         typer.echo("cel-lens: interrupted; what is finished is kept, and the same command goes on", err=True)
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
 
 
-def _engine(name: str) -> Any:
-    if name not in ("sweep", "reference"):
-        raise InvalidInput(f"an engine is 'sweep' or 'reference', not {name!r}")
-    return name
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> Any:
+    if value not in known:
+        raise InvalidInput(f"--{name} is {' or '.join(known)}, not {value!r}")
+    return value
 
 
 def _task(
@@ -251,6 +269,8 @@ def _ready(task: Task) -> Task:
 def _summary(result: BeneficialHeads) -> str:
     held, provenance = result.heldout, result.provenance
     n_all = provenance.n_layers * provenance.n_heads
+    n_screened = len(result.screening) + len(result.eliminated)
+    stopped = f" ({len(result.eliminated)} stopped early by their bound)" if result.eliminated else ""
     lines = [
         "",
         result.headline,
@@ -262,7 +282,7 @@ def _summary(result: BeneficialHeads) -> str:
         f"{100 * held.ci_low:+.1f} to {100 * held.ci_high:+.1f}, exact McNemar p = {held.p_value:.2g}",
         f"Discovery        {100 * result.discovery.gain:+.1f} points on {result.discovery.n} examples "
         f"({result.discovery.note})",
-        f"Screened         {len(result.screening)} of {n_all} heads, then {len(result.subsets)} subsets of the "
+        f"Screened         {n_screened} of {n_all} heads{stopped}, then {len(result.subsets)} subsets of the "
         f"best {result.config.pool_size}",
     ]
     if provenance.seconds:

@@ -17,11 +17,6 @@ __all__ = ["theory"]
 theory = typer.Typer(help="The simplified three-head model: its statements, measured.", no_args_is_help=True)
 
 
-@theory.callback()
-def _group() -> None:
-    """Keeps ``verify`` a command of its own while it is the only one."""
-
-
 @theory.command()
 def verify(
     seeds: Annotated[int | None, typer.Option(help="Initialisations of the main runs, at least 100.")] = None,
@@ -42,6 +37,28 @@ def verify(
     typer.echo(f"Report: {write_report(found, out)}")
     if not found.holds:
         raise typer.Exit(1)
+
+
+@theory.command()
+def transformer(
+    seeds: Annotated[int, typer.Option(help="How many small transformers are trained and searched.")] = 10,
+    first: Annotated[int, typer.Option(help="Seed of the first one.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="CSV file for one row of each transformer.")] = None,
+) -> None:
+    """Train small transformers on two tasks in conflict and search each for heads that hurt task A."""
+    from cel_lens.conflict import study_conflict
+
+    if seeds < 1 or first < 0:
+        raise InvalidInput("--seeds is a whole number from 1 and --first one from 0")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise InvalidInput(f"the rows cannot be written to {out}: its folder does not exist")
+    found = study_conflict(
+        seeds=range(first, first + seeds), progress=lambda line: typer.echo(line, err=True)
+    )
+    typer.echo(found.summary)
+    if out is not None:
+        found.to_frame().to_csv(out, index=False)
+        typer.echo(f"Rows: {out}")
 
 
 def _print(found: Verification) -> None:

@@ -16,6 +16,7 @@ from cel_lens.cli import app
 from cel_lens.models import embedded
 from cel_lens.results import BeneficialHeads, Outcomes, SearchConfig
 from cel_lens.results.storage import to_json
+from cel_lens.tasks import task_names
 from tests.builders import build_result
 from tests.models.tiny import tiny_model
 
@@ -26,17 +27,34 @@ DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs
 SMALL = {"n_discovery": 4, "n_heldout": 4, "pool_size": 2, "max_heads": 2}
 SMALL_OPTIONS = {"--discovery": "4", "--heldout": "4", "--pool": "2", "--k": "2", "--n": "4"}
 
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+def commands(group: Any, prefix: str = "") -> dict[str, Any]:
+    """Every command by its full name, those of command groups included."""
+    found: dict[str, Any] = {}
+    for name, one in group.commands.items():
+        nested = commands(one, f"{name} ") if hasattr(one, "commands") else {name: one}
+        found |= {f"{prefix}{full}": command for full, command in nested.items()}
+    return found
+
+
+COMMANDS = commands(typer.main.get_command(app))
+
+
+def command_of(words: list[str]) -> Any:
+    """The command that a call of ``cel-lens`` names."""
+    return COMMANDS[words[1]] if words[1] in COMMANDS else COMMANDS[" ".join(words[1:3])]
 
 
 def blocks(language: str, text: str = README) -> list[str]:
     """The code blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^```(?:{language})\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def lines(program: str, text: str = README) -> list[list[str]]:
     """The calls of one program in the shell blocks, comments left out."""
-    found = [shlex.split(line, comments=True) for block in blocks("sh", text) for line in block.splitlines()]
+    found = [
+        shlex.split(line, comments=True) for block in blocks("sh|bash", text) for line in block.splitlines()
+    ]
     return [words for words in found if words and words[0] == program]
 
 
@@ -137,7 +155,7 @@ def test_commands_run_in_the_order_of_the_readme(tmp_path, monkeypatch, capsys):
 def test_options_and_targets_exist(document):
     text = document.read_text(encoding="utf-8")
     for words in lines("cel-lens", text):
-        known = {option for one in COMMANDS[words[1]].params for option in one.opts}
+        known = {option for one in command_of(words).params for option in one.opts}
         assert {word for word in words if word.startswith("--")} <= known | {"--help"}
     for command, option in re.findall(r"`cel-lens (\w+) (--[\w-]+)", text):
         assert option in {name for one in COMMANDS[command].params for name in one.opts} | {"--help"}
@@ -169,10 +187,20 @@ def test_every_public_name_is_in_the_api_reference():
     assert sorted(re.findall(r"^\.\. auto\w+:: (\w+)$", text, re.MULTILINE)) == sorted(cel_lens.__all__)
 
 
+def test_the_readme_lists_the_tasks_that_exist():
+    table = README.partition("## Tasks")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` ", table, re.MULTILINE) == list(task_names())
+
+
 def test_every_option_and_field_is_documented():
     command_line = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
     options = {option for param in COMMANDS["search"].params for option in param.opts}
-    assert options <= set(re.findall(r"^\| `(--[\w-]+)`", command_line, re.MULTILINE))
+    assert options == set(re.findall(r"^\| `(--[\w-]+)`", command_line, re.MULTILINE))
+    for name, command in COMMANDS.items():
+        assert f"\n## {name}\n" in command_line
+        assert {option for param in command.params for option in param.opts if option[:2] == "--"} <= set(
+            re.findall(r"`(--[\w-]+)`", command_line)
+        )
     files = (ROOT / "docs" / "files.md").read_text(encoding="utf-8")
     named = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`]*)`", files))))
     result = build_result()

@@ -68,11 +68,13 @@ def collect(
     Args:
         task: Judges.
         examples: The panel.
-        responses: Position in the panel to response; complete.
+        responses: Position in the panel to response; the other examples are left out.
         heads: The removed heads.
         inactive: Those of them that had no output to remove.
     """
-    ordered = [responses[place] for place in range(len(examples))]
+    places = sorted(responses)
+    examples = [examples[place] for place in places]
+    ordered = [responses[place] for place in places]
     verdicts = judge_all(task, examples, ordered)
     return Outcomes(
         heads=heads,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from cel_lens.errors import InvalidInput
 from cel_lens.evaluation.encoding import render, text_digest
@@ -16,10 +16,7 @@ from cel_lens.models.layers import why_not_by_layer
 from cel_lens.results import Outcomes, SearchConfig
 from cel_lens.tasks import Example, Panels, Task, get_task, make_panels, prepare_task
 
-if TYPE_CHECKING:
-    from transformer_lens import HookedTransformer
-
-__all__ = ["Engine", "Evaluator", "as_model", "as_task", "evaluate_heads"]
+__all__ = ["Engine", "Evaluator", "as_task", "evaluate_heads"]
 
 
 class Engine(Protocol):
@@ -31,8 +28,15 @@ class Engine(Protocol):
 
     name: str
 
-    def evaluate(self, head_sets: Sequence[HeadSet]) -> Iterator[Outcomes]:
-        """The outcomes of every head set, each as soon as it is known, in any order."""
+    def evaluate(
+        self, head_sets: Sequence[HeadSet], places: Sequence[int] | None = None
+    ) -> Iterator[Outcomes]:
+        """The outcomes of every head set, each as soon as it is known, in any order.
+
+        Args:
+            head_sets: Distinct conditions.
+            places: Only the examples at these positions of the panel; ``None``: all.
+        """
 
 
 class Evaluator:
@@ -92,11 +96,6 @@ class Evaluator:
         )
 
 
-def as_model(model: Any) -> HookedTransformer:
-    """Load a model given by name; check one given as an object."""
-    return load_model(model)
-
-
 def as_task(task: str | Task) -> Task:
     """Make a task given by name; check that one given as an object can be asked and judged."""
     return prepare_task(get_task(task) if isinstance(task, str) else task)
@@ -138,7 +137,7 @@ def evaluate_heads(
     asked = as_task(task)
     chosen = HeadSet.of(heads)
     examples = _examples(asked, panel, n, settings)
-    evaluator = Evaluator(as_model(model), asked, batch_size=settings.batch_size, engine=settings.engine)
+    evaluator = Evaluator(load_model(model), asked, batch_size=settings.batch_size, engine=settings.engine)
     return next(evaluator.outcomes([chosen], examples))
 
 

@@ -50,21 +50,30 @@ class ReferenceEngine:
         self._lens = lens
         self._task = task
         self._examples = tuple(examples)
-        self._batches = make_batches(make_items(lens, task, examples), batch_size)
+        self._items = make_items(lens, task, examples)
+        self._batch_size = batch_size
 
-    def evaluate(self, head_sets: Sequence[HeadSet]) -> Iterator[Outcomes]:
+    def evaluate(
+        self, head_sets: Sequence[HeadSet], places: Sequence[int] | None = None
+    ) -> Iterator[Outcomes]:
         """The outcomes of each head set, in the given order.
+
+        Args:
+            head_sets: Conditions.
+            places: Only the examples at these positions of the panel; ``None``: all.
 
         Raises:
             EvaluationError: If a logit is not finite; names the head set and the example.
         """
         import torch
 
+        items = self._items if places is None else [self._items[place] for place in places]
+        batches = make_batches(items, self._batch_size)
         for heads in head_sets:
             responses: dict[int, Response] = {}
             # not inference_mode: tables that TransformerLens keeps in the model may grow, for later use with gradients
             with torch.no_grad(), ablate(self._lens, heads) as ablation:
-                for batch in self._batches:
+                for batch in batches:
                     run = self._generate if batch.generates else self._score
                     responses |= run(batch, ablation)
             _check_calls(ablation)

@@ -2,7 +2,7 @@
 
 from cel_lens.results.beneficial import BeneficialHeads
 from cel_lens.results.config import SearchConfig, count_subsets
-from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadGain, SubsetGain
+from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadBound, HeadGain, SubsetGain
 from cel_lens.results.outcomes import Detail, OutcomeMatrix, Outcomes
 from cel_lens.results.provenance import Provenance
 
@@ -11,6 +11,7 @@ __all__ = [
     "BeneficialHeads",
     "Detail",
     "GainEstimate",
+    "HeadBound",
     "HeadGain",
     "OutcomeMatrix",
     "Outcomes",

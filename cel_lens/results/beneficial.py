@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cel_lens.heads import HeadSet
 from cel_lens.results.config import SearchConfig
-from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadGain, SubsetGain
+from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadBound, HeadGain, SubsetGain
 from cel_lens.results.outcomes import OutcomeMatrix
 from cel_lens.results.provenance import Provenance
 
@@ -30,7 +30,9 @@ class BeneficialHeads:
         heldout: The gain of the chosen heads on examples that no choice has seen: the number to quote.
             For an empty choice every figure is that of the intact model and the gain is 0.
         discovery: The gain on the examples they were chosen on: optimistic.
-        screening: Every screened head, best first.
+        screening: Every head that was measured on the whole discovery panel, best first.
+        eliminated: With ``screening="eliminate"``, the heads stopped before, with the bound that their gain
+            cannot exceed.
         subsets: Every subset of the pool that was tried, best first, single heads included.
         finalists: The best subsets as they were written down before held-out was read.
         config: The settings of the search.
@@ -49,6 +51,7 @@ class BeneficialHeads:
     provenance: Provenance
     discovery_outcomes: OutcomeMatrix
     heldout_outcomes: OutcomeMatrix
+    eliminated: tuple[HeadBound, ...] = ()
 
     @property
     def found(self) -> bool:
@@ -60,8 +63,9 @@ class BeneficialHeads:
         """The finding in one sentence."""
         where = f"{self.provenance.model} on {self.provenance.task} ({self.provenance.protocol})"
         if not self.found:
+            n_heads = len(self.screening) + len(self.eliminated)
             return (
-                f"No beneficial head set was found in {where}: none of {len(self.screening)} heads and "
+                f"No beneficial head set was found in {where}: none of {n_heads} heads and "
                 f"{len(self.subsets)} subsets raised accuracy on {self.discovery.n} discovery examples."
             )
         held = self.heldout
@@ -81,24 +85,32 @@ class BeneficialHeads:
         """One row for each screened head, best first.
 
         Returns:
-            Columns ``rank, head, layer, index, n, rescued, damaged, gain_points, in_pool, chosen``;
-            gains in percentage points on discovery.
+            Columns ``rank, head, layer, index, n, measured, rescued, damaged, gain_points, at_most_points,
+            in_pool, chosen``; gains in percentage points on discovery. An eliminated head has no gain, only
+            the bound, and counts of the ``measured`` examples.
         """
         import pandas as pd
 
         pool = {head for subset in self.subsets if len(subset.heads) == 1 for head in subset.heads}
+        entries: list[HeadGain | HeadBound] = [*self.screening, *self.eliminated]
+        gains = [entry.gain if isinstance(entry, HeadGain) else None for entry in entries]
+        bounds = [entry.gain if isinstance(entry, HeadGain) else entry.at_most for entry in entries]
         return pd.DataFrame(
             {
-                "rank": range(1, len(self.screening) + 1),
-                "head": [str(entry.head) for entry in self.screening],
-                "layer": [entry.head.layer for entry in self.screening],
-                "index": [entry.head.index for entry in self.screening],
-                "n": [entry.n for entry in self.screening],
-                "rescued": [entry.rescued for entry in self.screening],
-                "damaged": [entry.damaged for entry in self.screening],
-                "gain_points": [100 * entry.gain for entry in self.screening],
-                "in_pool": [entry.head in pool for entry in self.screening],
-                "chosen": [entry.head in self.heads for entry in self.screening],
+                "rank": range(1, len(entries) + 1),
+                "head": [str(entry.head) for entry in entries],
+                "layer": [entry.head.layer for entry in entries],
+                "index": [entry.head.index for entry in entries],
+                "n": [entry.n for entry in entries],
+                "measured": [entry.n if isinstance(entry, HeadGain) else entry.measured for entry in entries],
+                "rescued": [entry.rescued for entry in entries],
+                "damaged": [entry.damaged for entry in entries],
+                "gain_points": pd.Series(
+                    [None if gain is None else 100 * gain for gain in gains], dtype=float
+                ),
+                "at_most_points": [100 * bound for bound in bounds],
+                "in_pool": [entry.head in pool for entry in entries],
+                "chosen": [entry.head in self.heads for entry in entries],
             }
         )
 

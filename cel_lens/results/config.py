@@ -29,6 +29,8 @@ class SearchConfig:
         pool_size: How many of the best single heads enter the joint search.
         n_finalists: How many of the best subsets are written down when the choice is frozen.
         layers: Screen only the heads of these layers; ``None``: all layers.
+        screening: ``"exhaustive"`` runs every head on every discovery example; ``"eliminate"`` stops heads
+            that can no longer reach the pool, which gives the same pool and bounds for the others.
         seed: Decides which examples form the panels.
         batch_size: Examples run together by the reference engine; the intact and every ablated model use
             the same batches.
@@ -46,6 +48,7 @@ class SearchConfig:
     pool_size: int = 10
     n_finalists: int = 10
     layers: tuple[int, ...] | None = None
+    screening: Literal["exhaustive", "eliminate"] = "exhaustive"
     seed: int = 0
     batch_size: int = 32
     engine: Literal["sweep", "reference"] = "sweep"
@@ -55,6 +58,8 @@ class SearchConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidInput(f"{name} is a whole number from 1, not {value!r}")
+        if self.screening not in ("exhaustive", "eliminate"):
+            raise InvalidInput(f"screening is 'exhaustive' or 'eliminate', not {self.screening!r}")
         if self.engine not in ("sweep", "reference"):
             raise InvalidInput(f"engine is 'sweep' or 'reference', not {self.engine!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):

@@ -7,7 +7,7 @@ from typing import Literal
 
 from cel_lens.heads import Head, HeadSet
 
-__all__ = ["OPTIMISTIC", "GainEstimate", "HeadGain", "SubsetGain"]
+__all__ = ["OPTIMISTIC", "GainEstimate", "HeadBound", "HeadGain", "SubsetGain"]
 
 OPTIMISTIC = "selected on these examples; optimistic"
 """What is written beside every figure of the discovery panel."""
@@ -32,6 +32,35 @@ class HeadGain:
     @property
     def gain(self) -> float:
         """Change of accuracy, ``(rescued - damaged) / n``, from -1 to 1."""
+        return (self.rescued - self.damaged) / self.n
+
+    @property
+    def heads(self) -> HeadSet:
+        """The head as a set of one."""
+        return HeadSet((self.head,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadBound:
+    """A head that was stopped because it could no longer reach the pool: a bound, not an estimate.
+
+    Attributes:
+        head: The removed head.
+        n: Number of discovery examples.
+        measured: Examples it was run on, all that the intact model gets wrong among them.
+        rescued: Of these, wrong when intact and right without the head.
+        damaged: Of these, right when intact and wrong without the head.
+    """
+
+    head: Head
+    n: int
+    measured: int
+    rescued: int
+    damaged: int
+
+    @property
+    def at_most(self) -> float:
+        """The largest gain the head can have on the panel, from -1 to 1."""
         return (self.rescued - self.damaged) / self.n
 
     @property

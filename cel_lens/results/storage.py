@@ -17,7 +17,7 @@ from cel_lens.errors import InvalidInput
 from cel_lens.heads import INTACT, Head, HeadSet
 from cel_lens.results.beneficial import BeneficialHeads
 from cel_lens.results.config import SearchConfig
-from cel_lens.results.gains import GainEstimate, HeadGain, SubsetGain
+from cel_lens.results.gains import GainEstimate, HeadBound, HeadGain, SubsetGain
 from cel_lens.results.outcomes import OutcomeMatrix
 from cel_lens.results.provenance import Provenance
 
@@ -93,6 +93,17 @@ def to_json(result: BeneficialHeads) -> dict[str, Any]:
             }
             for one in result.screening
         ],
+        "eliminated": [
+            {
+                "head": str(one.head),
+                "n": one.n,
+                "measured": one.measured,
+                "rescued": one.rescued,
+                "damaged": one.damaged,
+                "at_most": one.at_most,
+            }
+            for one in result.eliminated
+        ],
         "subsets": [
             {
                 "heads": _names(one.heads),
@@ -147,6 +158,7 @@ def from_json(
         provenance=Provenance(**provenance),
         discovery_outcomes=discovery,
         heldout_outcomes=heldout,
+        eliminated=tuple(map(_read_bound, document["eliminated"])),
     )
     _check_counts(result)
     return result
@@ -168,6 +180,15 @@ def _read_counts(document: Mapping[str, Any], name: str) -> dict[str, int]:
     if document["gain"] != (read["rescued"] - read["damaged"]) / read["n"]:
         raise ValueError(f"the gain of {document[name]} does not follow from its counts")
     return read
+
+
+def _read_bound(document: Mapping[str, Any]) -> HeadBound:
+    counts = ("n", "measured", "rescued", "damaged")
+    _refuse_unknown(document, {"head", "at_most", *counts})
+    bound = HeadBound(head=Head.parse(document["head"]), **{count: document[count] for count in counts})
+    if document["at_most"] != bound.at_most:
+        raise ValueError(f"the bound of {bound.head} does not follow from its counts")
+    return bound
 
 
 def _read_estimate(document: Mapping[str, Any]) -> GainEstimate:

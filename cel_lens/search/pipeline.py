@@ -10,9 +10,9 @@ from typing import Any
 
 from cel_lens.errors import InvalidInput
 from cel_lens.evaluation import Evaluator
-from cel_lens.evaluation.evaluator import as_model, as_task
+from cel_lens.evaluation.evaluator import as_task
 from cel_lens.heads import Head, all_heads
-from cel_lens.models import model_facts
+from cel_lens.models import load_model, model_facts
 from cel_lens.models.hooked import HookedLens
 from cel_lens.results import BeneficialHeads, SearchConfig
 from cel_lens.runtime import Executor, ProgressChoice, SerialExecutor, choose_progress, open_journal
@@ -73,22 +73,25 @@ def find_beneficial_heads(
         seed=settings.seed,
     )
     settings = replace(settings, n_discovery=len(drawn.discovery), n_heldout=len(drawn.heldout))
-    loaded = as_model(model)
+    loaded = load_model(model)
     evaluator = Evaluator(loaded, asked, batch_size=settings.batch_size, engine=settings.engine)
     heads = _heads_to_screen(evaluator.lens, settings)
     origin = fingerprint(evaluator, loaded, settings, drawn)
     folder = None if run_dir is None else Path(run_dir)
     with open_journal(folder, origin) as journal, choose_progress(progress) as shown:
         run = SearchRun(evaluator, drawn, journal, executor or SerialExecutor(), shown)
-        screening = screen(run, heads)
-        subsets = search_subsets(run, screening, pool_size=settings.pool_size, max_heads=settings.max_heads)
+        screening = screen(run, heads, settings)
+        subsets = search_subsets(
+            run, screening.gains, pool_size=settings.pool_size, max_heads=settings.max_heads
+        )
         frozen = freeze(run, subsets, n_finalists=settings.n_finalists)
         heldout = measure_heldout(run, frozen)
         return BeneficialHeads(
             heads=frozen.heads,
             heldout=heldout,
             discovery=estimate(run, "discovery", frozen.heads),
-            screening=screening,
+            screening=screening.gains,
+            eliminated=screening.bounds,
             subsets=subsets,
             finalists=frozen.finalists,
             config=settings,

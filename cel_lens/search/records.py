@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any
@@ -51,6 +51,30 @@ class ConditionRecord:
             flags=dict(sorted(Counter(flag for one in outcomes.details for flag in one.flags).items())),
             inactive=outcomes.inactive,
             digest=digest_of([asdict(one) for one in outcomes.details]),
+        )
+
+    @classmethod
+    def assemble(cls, parts: Sequence[tuple[Sequence[int], ConditionRecord]]) -> ConditionRecord:
+        """Put records of parts of a panel together.
+
+        Args:
+            parts: Positions in the panel with the record of the examples there, in the same order;
+                together every position once.
+        """
+        first = parts[0][1]
+        by_place = {
+            place: right for places, one in parts for place, right in zip(places, one.correct, strict=True)
+        }
+        flags: Counter[str] = Counter()
+        for _, one in parts:
+            flags.update(one.flags)
+        inactive = set(first.inactive).intersection(*(one.inactive for _, one in parts))
+        return cls(
+            heads=first.heads,
+            correct=tuple(by_place[place] for place in range(len(by_place))),
+            flags=dict(sorted(flags.items())),
+            inactive=HeadSet(tuple(sorted(inactive))),
+            digest=digest_of([one.digest for _, one in parts]),
         )
 
     def to_json(self) -> dict[str, Any]:

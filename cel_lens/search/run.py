@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from cel_lens.errors import EvaluationError
 from cel_lens.evaluation import Engine, Evaluator
@@ -15,9 +15,23 @@ from cel_lens.search.records import ConditionRecord
 from cel_lens.stats import paired_counts
 from cel_lens.tasks import Panels
 
-__all__ = ["SearchRun", "Side"]
+__all__ = ["PartCounts", "SearchRun", "Side"]
 
 Side = Literal["discovery", "heldout"]
+
+
+class PartCounts(NamedTuple):
+    """Counts of a condition over the examples it has been measured on.
+
+    Attributes:
+        n: Examples measured.
+        rescued: Wrong when intact and right when ablated.
+        damaged: Right when intact and wrong when ablated.
+    """
+
+    n: int
+    rescued: int
+    damaged: int
 
 
 class SearchRun:
@@ -47,6 +61,7 @@ class SearchRun:
         self._progress = progress
         self._engines: dict[Side, Engine] = {}
         self._known: dict[tuple[Side, HeadSet], ConditionRecord] = {}
+        self._parts: dict[HeadSet, list[tuple[tuple[int, ...], ConditionRecord]]] = {}
 
     def measure(self, side: Side, head_sets: Sequence[HeadSet], stage: str) -> None:
         """Make sure that the intact model and every head set are measured on a panel.
@@ -70,7 +85,48 @@ class SearchRun:
             self._known[side, record.heads] = record
             best = self._better(side, record, best)
             self._progress.advance(record.heads.label, _best_text(best))
-        self.seconds[stage] = round(time.monotonic() - began, 3)
+        self._spent(stage, began)
+
+    def measure_part(self, head_sets: Sequence[HeadSet], places: tuple[int, ...], part: str) -> None:
+        """Measure head sets on some discovery examples; :meth:`assemble` puts the parts together.
+
+        Args:
+            head_sets: Conditions, all without this part so far.
+            places: Positions of the examples in the panel.
+            part: Name of the part; the same name always means the same places.
+        """
+        began = time.monotonic()
+        self._progress.stage(f"screening, {part}", len(head_sets))
+        missing = []
+        for heads in head_sets:
+            found = self.journal.get(_key("discovery", heads, part))
+            if found is None:
+                missing.append(heads)
+            else:
+                self._add_part(places, ConditionRecord.from_json(found, heads, len(places)))
+                self._progress.advance(heads.label, "from the journal")
+        for outcomes in self._executor.run(self._work("discovery", places), tuple(missing)):
+            record = ConditionRecord.of(outcomes)
+            self.journal.put(_key("discovery", record.heads, part), record.to_json())
+            self._add_part(places, record)
+            self._progress.advance(record.heads.label)
+        self._spent("screening", began)
+
+    def part_counts(self, heads: HeadSet) -> PartCounts:
+        """What is known of a condition so far, of which only parts may be measured."""
+        intact = self.record("discovery", INTACT).correct
+        seen = {
+            place: right
+            for places, one in self._parts.get(heads, ())
+            for place, right in zip(places, one.correct, strict=True)
+        }
+        rescued = sum(right and not intact[place] for place, right in seen.items())
+        damaged = sum(not right and intact[place] for place, right in seen.items())
+        return PartCounts(len(seen), rescued, damaged)
+
+    def assemble(self, heads: HeadSet) -> None:
+        """Make one record of a condition whose parts cover the discovery panel."""
+        self._known["discovery", heads] = ConditionRecord.assemble(self._parts[heads])
 
     def repeat_intact(self, side: Side) -> None:
         """Run the intact model a second time; the answers must be the same.
@@ -129,12 +185,20 @@ class SearchRun:
             self._engines[side] = self._evaluator.engine(self.panels.side(side))
         return self._engines[side]
 
-    def _work(self, side: Side) -> Callable[[tuple[HeadSet, ...]], Iterator[Outcomes]]:
+    def _work(
+        self, side: Side, places: tuple[int, ...] | None = None
+    ) -> Callable[[tuple[HeadSet, ...]], Iterator[Outcomes]]:
         def evaluate(head_sets: tuple[HeadSet, ...]) -> Iterator[Outcomes]:
             if head_sets:
-                yield from self._engine(side).evaluate(head_sets)
+                yield from self._engine(side).evaluate(head_sets, places)
 
         return evaluate
+
+    def _add_part(self, places: tuple[int, ...], record: ConditionRecord) -> None:
+        self._parts.setdefault(record.heads, []).append((places, record))
+
+    def _spent(self, stage: str, began: float) -> None:
+        self.seconds[stage] = round(self.seconds.get(stage, 0.0) + time.monotonic() - began, 3)
 
     def _better(
         self, side: Side, record: ConditionRecord, best: tuple[float, HeadSet] | None
@@ -146,8 +210,8 @@ class SearchRun:
         return (gain, record.heads) if best is None or gain > best[0] else best
 
 
-def _key(side: Side, heads: HeadSet) -> str:
-    return f"{side}/{heads.label}"
+def _key(side: Side, heads: HeadSet, part: str = "") -> str:
+    return f"{side}/{heads.label}" + (f"/{part}" if part else "")
 
 
 def _best_text(best: tuple[float, HeadSet] | None) -> str:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from cel_lens.heads import Head
-from cel_lens.results import OPTIMISTIC, BeneficialHeads, HeadGain
+from cel_lens.results import OPTIMISTIC, BeneficialHeads, HeadBound, HeadGain
 from cel_lens.viz.theme import LIGHT, NEUTRAL, base_layout
-from cel_lens.viz.wording import UNIT, layer_ranges, points
+from cel_lens.viz.wording import UNIT, layer_ranges, plural, points
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -31,6 +31,7 @@ class GainMap(NamedTuple):
         inactive: Screened heads whose output was zero everywhere.
         limit: The colours run from ``-limit`` to ``+limit``, a fraction of 1, above 0.
         n_beyond: Screened heads whose gain lies outside the colours.
+        eliminated: Heads stopped before the end of the panel, of which only a bound is known.
     """
 
     cells: tuple[tuple[HeadGain | None, ...], ...]
@@ -39,6 +40,7 @@ class GainMap(NamedTuple):
     inactive: tuple[Head, ...]
     limit: float
     n_beyond: int
+    eliminated: tuple[HeadBound, ...] = ()
 
     @property
     def n_layers(self) -> int:
@@ -57,28 +59,36 @@ class GainMap(NamedTuple):
 
     @property
     def unscreened(self) -> tuple[Head, ...]:
-        """The heads that were not screened, by layer, then index."""
+        """The heads that were not screened at all, by layer, then index."""
+        stopped = {one.head for one in self.eliminated}
         return tuple(
             Head(layer, index)
             for layer, row in enumerate(self.cells)
             for index, cell in enumerate(row)
-            if cell is None
+            if cell is None and Head(layer, index) not in stopped
         )
 
     @property
     def unscreened_layers(self) -> tuple[int, ...]:
         """Layers of which no head was screened."""
-        return tuple(layer for layer, row in enumerate(self.cells) if not any(row))
+        found = [head.layer for head in self.unscreened]
+        return tuple(layer for layer in range(self.n_layers) if found.count(layer) == self.n_heads)
 
     @property
     def coverage(self) -> str:
         """In words, how much of the model was screened."""
         total = self.n_layers * self.n_heads
         if not self.unscreened:
-            return f"All {total} heads of the model were screened."
-        text = f"Only {len(self.screened)} of {total} heads were screened"
+            text = f"All {total} heads of the model were screened"
+        else:
+            text = f"Only {len(self.screened) + len(self.eliminated)} of {total} heads were screened"
         if self.unscreened_layers:
             text += f"; layers {layer_ranges(self.unscreened_layers)} were not looked at"
+        if self.eliminated:
+            text += (
+                f"; {plural(len(self.eliminated), 'head')} could no longer reach the pool and "
+                f"{'was' if len(self.eliminated) == 1 else 'were'} stopped early, with a bound in place of a gain"
+            )
         return text + "."
 
     @property
@@ -121,6 +131,7 @@ def gain_map(result: BeneficialHeads) -> GainMap:
         inactive=tuple(Head.parse(name) for name in provenance.inactive),
         limit=limit,
         n_beyond=int((sizes > limit).sum()),
+        eliminated=result.eliminated,
     )
 
 
@@ -132,7 +143,12 @@ def draw_gain_map(info: GainMap) -> go.Figure:
     figure = go.Figure(layout=base_layout(height=max(rows, 120) + 176))
     figure.add_trace(_heat_map(info))
     if info.unscreened:
-        figure.add_trace(_hatching(info))
+        texts = [f"<b>{head}</b><br>not screened" for head in info.unscreened]
+        figure.add_trace(_hatching(info.unscreened, texts, name="not screened", shape="/"))
+    if info.eliminated:
+        stopped = tuple(one.head for one in info.eliminated)
+        texts = [_bound(one) for one in info.eliminated]
+        figure.add_trace(_hatching(stopped, texts, name="stopped early", shape="."))
     for heads, name, symbol, size in (
         (info.pool, "in the pool", "circle", 7),
         (info.chosen, "chosen", "star", 13),
@@ -212,11 +228,18 @@ def _hover(info: GainMap, cell: HeadGain | None) -> str:
     )
 
 
-def _hatching(info: GainMap) -> go.Bar:
-    """Hatched bars behind the cells of heads that were not screened."""
+def _bound(one: HeadBound) -> str:
+    return (
+        f"<b>{one.head}</b><br>stopped early: gain at most {points(one.at_most)} {UNIT}"
+        f"<br>{one.rescued} rescued, {one.damaged} damaged of {one.measured} measured examples ({one.n} in all)"
+        f"<br><i>{OPTIMISTIC}</i>"
+    )
+
+
+def _hatching(heads: tuple[Head, ...], texts: list[str], *, name: str, shape: str) -> go.Bar:
+    """Hatched bars in the cells of heads without a gain."""
     import plotly.graph_objects as go
 
-    heads = info.unscreened
     return go.Bar(
         orientation="h",
         x=[1] * len(heads),
@@ -227,17 +250,17 @@ def _hatching(info: GainMap) -> go.Bar:
             "color": "rgba(0,0,0,0)",
             "line": {"width": 0},
             "pattern": {
-                "shape": "/",
+                "shape": shape,
                 "fgcolor": NEUTRAL,
                 "bgcolor": "rgba(0,0,0,0)",
                 "size": 6,
                 "solidity": 0.2,
             },
         },
-        text=[f"<b>{head}</b><br>not screened" for head in heads],
+        text=texts,
         textposition="none",
         hovertemplate="%{text}<extra></extra>",
-        name="not screened",
+        name=name,
         showlegend=True,
     )
 

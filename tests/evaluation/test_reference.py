@@ -133,6 +133,8 @@ def test_intact_and_ablated_models_get_the_same_batches(task: Asks, monkeypatch:
         fed.clear()
     assert batches[0] == batches[1] == batches[2]
     assert len(batches[0]) == 3, "seven examples in batches of three"
+    widths = [len(mask[0]) for _, mask in batches[0]]
+    assert widths == sorted(widths), "those of similar length share a batch"
 
 
 def test_a_batch_pads_generation_on_the_left_and_choices_on_the_right(

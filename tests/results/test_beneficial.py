@@ -47,9 +47,11 @@ def test_the_frame_has_one_row_for_each_screened_head() -> None:
         "layer",
         "index",
         "n",
+        "measured",
         "rescued",
         "damaged",
         "gain_points",
+        "at_most_points",
         "in_pool",
         "chosen",
     ]
@@ -59,9 +61,11 @@ def test_the_frame_has_one_row_for_each_screened_head() -> None:
         "layer": 1,
         "index": 0,
         "n": 20,
+        "measured": 20,
         "rescued": 2,
         "damaged": 1,
         "gain_points": 5.0,
+        "at_most_points": 5.0,
         "in_pool": True,
         "chosen": True,
     }

@@ -18,7 +18,8 @@ from cel_lens.search.ranking import rank_key
 ORDERED = (
     ("L5H5", 7, 2),  # gain 5 with 2 damaged
     ("L0H0", 9, 4),  # gain 5 with 4 damaged
-    ("L4H4", 4, 1),  # gain 3: one head before two
+    ("L8H8+L9H9", 3, 0),  # gain 3: two heads without damage before one head with some
+    ("L4H4", 4, 1),  # then one head before two
     ("L0H0+L0H1", 4, 1),
     ("L0H9", 3, 1),  # gain 2: head 9 before head 10, as numbers
     ("L0H10", 3, 1),

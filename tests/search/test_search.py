@@ -166,8 +166,8 @@ def test_a_resumed_run_measures_only_what_is_missing(
     engine = ENGINES[each.config.engine]
     original = engine.evaluate
 
-    def evaluate(self: Any, head_sets: Any) -> Iterator[Any]:
-        for outcomes in original(self, head_sets):
+    def evaluate(self: Any, head_sets: Any, places: Any = None) -> Iterator[Any]:
+        for outcomes in original(self, head_sets, places):
             measured.append(outcomes.heads.label)
             yield outcomes
 
@@ -377,9 +377,9 @@ def test_the_choice_is_written_down_before_held_out_is_run(
         assert json.dumps(key) in (tmp_path / "journal.jsonl").read_text()
         events.append(f"wrote {key}")
 
-    def spy_evaluate(self: Any, head_sets: Any) -> Iterator[Any]:
+    def spy_evaluate(self: Any, head_sets: Any, places: Any = None) -> Iterator[Any]:
         side = self._examples[0].id.split("/")[0]
-        for outcomes in evaluate(self, head_sets):
+        for outcomes in evaluate(self, head_sets, places):
             events.append(f"ran {side}")
             yield outcomes
 

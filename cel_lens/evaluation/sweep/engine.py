@@ -69,8 +69,14 @@ class SweepEngine:
         )
         self._answers: dict[int, Generation] = {}
 
-    def evaluate(self, head_sets: Sequence[HeadSet]) -> Iterator[Outcomes]:
+    def evaluate(
+        self, head_sets: Sequence[HeadSet], places: Sequence[int] | None = None
+    ) -> Iterator[Outcomes]:
         """The outcomes of every head set, by ascending lowest layer, smaller ones first.
+
+        Args:
+            head_sets: Conditions.
+            places: Only the examples at these positions of the panel; ``None``: all.
 
         Raises:
             EvaluationError: If a logit is not finite; names the head set and the example.
@@ -81,9 +87,10 @@ class SweepEngine:
         wanted = list(dict.fromkeys(head_sets))
         if self._generates and INTACT in wanted:
             wanted.remove(INTACT)
-            known: dict[int, Response] = dict(self._answers)
+            chosen = self._answers if places is None else {place: self._answers[place] for place in places}
+            known: dict[int, Response] = dict(chosen)
             yield collect(self._task, self._examples, known, INTACT, INTACT)
-        slices = self._slices()
+        slices = self._slices(None if places is None else set(places))
         for band in self._bands(make_groups(wanted), len(slices)):
             found: dict[HeadSet, dict[int, Response]] = {
                 heads: {} for group in band for heads in group.head_sets
@@ -148,9 +155,10 @@ class SweepEngine:
         inactive = HeadSet(tuple(head for head in heads if head not in self._machine.active))
         return collect(self._task, self._examples, responses, heads, inactive)
 
-    def _slices(self) -> list[Sequence[Item]]:
-        widths = [self._width(item) for item in self._items]
-        return [[self._items[place] for place in run] for run in cut(widths, self._budget.slice_tokens)]
+    def _slices(self, places: set[int] | None = None) -> list[Sequence[Item]]:
+        items = [item for item in self._items if places is None or item.place in places]
+        runs = cut([self._width(item) for item in items], self._budget.slice_tokens)
+        return [[items[place] for place in run] for run in runs]
 
     def _chunks(
         self, part: Sequence[Item], drafts: Sequence[tuple[int, ...]] | None, n_states: int
