@@ -23,13 +23,15 @@ def manager() -> Any:
     return TaskManager()
 
 
-def harness_object(name: str, rows: Sequence[Mapping[str, Any]], **changes: Any) -> Any:
-    """One of its tasks with these rows in every split."""
+def harness_object(
+    name: str, rows: Sequence[Mapping[str, Any]], *, functions: bool = True, **changes: Any
+) -> Any:
+    """One of its tasks with these rows in every split; its own functions can be left out."""
     import datasets
     from lm_eval.api.task import ConfigurableTask
     from lm_eval.tasks._yaml_loader import load_yaml
 
-    config = dict(load_yaml(manager().task_index[name].yaml_path, resolve_func=True))
+    config = dict(load_yaml(manager().task_index[name].yaml_path, resolve_func=functions))
     for key in ("tag", "group", "task_list"):
         config.pop(key, None)
     table = datasets.Dataset.from_list([dict(row) for row in rows])

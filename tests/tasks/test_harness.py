@@ -68,7 +68,7 @@ def some(which, name, count):
 
 @pytest.mark.parametrize("which", MODELS)
 def test_boolq(which, tmp_path):
-    rows = [row | {"label": int(row["answer"])} for row in some(which, "boolq", 24)]
+    rows = [row | {"label": int(row["answer"])} for row in some(which, "boolq", 10)]
     rows = [{name: row[name] for name in ("question", "passage", "label")} for row in rows]
     compare(which, get_task("boolq", data=write(tmp_path / "rows.jsonl", rows)), "boolq", rows, "acc")
 
@@ -76,14 +76,15 @@ def test_boolq(which, tmp_path):
 @pytest.mark.parametrize("metric", ["acc", "acc_norm"])
 @pytest.mark.parametrize("which", MODELS)
 def test_hellaswag(which, metric, tmp_path):
-    rows = some(which, "hellaswag", 24)
+    rows = some(which, "hellaswag", 10)
     file = write(tmp_path / "rows.jsonl", rows)
     compare(which, get_task("hellaswag", data=file, metric=metric), "hellaswag", rows, metric)
 
 
 @pytest.mark.parametrize("which", MODELS)
 def test_arithmetic(which, tmp_path):
-    rows = some(which, "arithmetic_2da", 40)
+    # the last row is right for any model that can repeat, so that both verdicts occur
+    rows = [*some(which, "arithmetic_2da", 20), {"context": "7, " * 12 + "7,", "completion": " 7"}]
     file = write(tmp_path / "rows.jsonl", rows)
     outcomes = compare(
         which, get_task("arithmetic", data=file, style="lm-eval"), "arithmetic_2da", rows, "acc"
@@ -95,14 +96,15 @@ def test_arithmetic(which, tmp_path):
 def test_the_mbpp_prompt_without_a_template_is_the_harness_prompt():
     task = MBPP(data=own("mbpp"), style="completion")
     rows = {row["task_id"]: row for row in read(own("mbpp"))}
-    shots = [rows[number] for number in (2, 3, 4)]
+    shots = [rows[number] | {"is_fewshot": True} for number in (2, 3, 4)]
     config = {
         "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
         "unsafe_code": False,
         "num_fewshot": 3,
         "fewshot_config": {"sampler": "first_n", "samples": shots},
     }
-    theirs = harness_object("mbpp", [rows[11], rows[15]], **config)
+    # its own functions load a metric from the network
+    theirs = harness_object("mbpp", [rows[11], rows[15]], functions=False, **config)
     for number, document in zip((11, 15), theirs.eval_docs, strict=True):
         example = next(one for one in task.examples() if one.id.endswith(f"{number:06d}"))
         assert task.request(example).prompt == theirs.fewshot_context(document, 3)
