@@ -295,7 +295,7 @@ def test_privileges_cannot_be_had(box):
     code = f"""
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
-tries = [{further}libc.mount(b'none', b'/work', b'tmpfs', 0, None)]
+tries = [{further}libc.mount(b'none', b'/box', b'tmpfs', 0, None)]
 try: os.setuid(0); tries.append(0)
 except OSError: tries.append(-1)
 try: os.mknod('node', 0o600 | 0o020000, os.makedev(1, 1)); tries.append(0)

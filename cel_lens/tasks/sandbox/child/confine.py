@@ -17,7 +17,7 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS =
 SYS_MOUNT_SETATTR = 442
 SIGKILL = 9
 NOBODY = 65534
-WORK = "/work"
+WORK = "/box"
 DEVICES = ("null", "zero", "full", "random", "urandom")
 
 
