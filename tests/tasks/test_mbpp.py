@@ -14,7 +14,7 @@ RIGHT = "def plus(a, b):\n    return a + b\n"
 
 
 def task(**options):
-    return MBPP(data=own("mbpp"), allow_code_execution=True, limits=Limits(wall=2.0), **options)
+    return MBPP(data=own("mbpp"), allow_code_execution=True, limits=Limits(wall=3.0), **options)
 
 
 def example(found, number):
@@ -176,7 +176,7 @@ def test_a_search_refuses_before_the_model_is_loaded():
 def test_how_programs_run_is_recorded():
     recorded = task().versions
     assert recorded["sandbox"] in ("namespaces", "bubblewrap", "limits")
-    assert "wall 2" in recorded["sandbox limits"]
+    assert "wall 3" in recorded["sandbox limits"]
     assert "standard library only" in recorded["sandbox python"]
 
 

@@ -28,7 +28,10 @@ def readable_python() -> str:
     return own if open_to_all or os.geteuid() != 0 or not Path(system).exists() else os.path.realpath(system)
 
 
-@pytest.fixture(scope="module", params=["namespaces", "bubblewrap", "limits"])
+@pytest.fixture(
+    scope="module",
+    params=["namespaces", *(pytest.param(one, marks=pytest.mark.slow) for one in ("bubblewrap", "limits"))],
+)
 def box(request):
     """A sandbox of every level that this machine has."""
     with pytest.MonkeyPatch.context() as patch:
@@ -42,8 +45,10 @@ def box(request):
     sandbox._problem.cache_clear()
 
 
-def end_of(box: Sandbox, code: str, checks: str = CHECKS) -> ProgramResult:
-    return box.run([Program(code=code, checks=checks)])[0]
+def end_of(box: Sandbox, code: str, checks: str = CHECKS, *, wall: float = 10.0) -> ProgramResult:
+    """Run one program, patiently unless it has to be cut off: the machine may be busy."""
+    patient = Sandbox(isolation=box.isolation, limits=Limits(wall=wall))
+    return patient.run([Program(code=code, checks=checks)])[0]
 
 
 def strangers(mark: str) -> list[str]:
@@ -92,7 +97,7 @@ ENDS = {
 @pytest.mark.parametrize("name", ENDS)
 def test_every_end_has_its_class(box, name):
     code, expected = ENDS[name]
-    found = str(end_of(box, code))
+    found = str(end_of(box, code, wall=2.0 if expected == "timeout" else 10.0))
     assert found.startswith(expected) if expected.endswith(": ") else found == expected
 
 
@@ -154,7 +159,7 @@ while True:
     try: os.fork()
     except OSError: pass
 """
-    assert end_of(box, code).kind in ("timeout", "memory", "crash")
+    assert end_of(box, code, wall=2.0).kind in ("timeout", "memory", "crash")
     assert not strangers(f"mark = {mark!r}")
 
 
@@ -191,7 +196,7 @@ def test_a_daemon_does_not_outlive_its_program_nor_hold_it_up(box):
     mark = f"daemon-{box.isolation}-{os.getpid()}"
     began = time.monotonic()
     assert str(end_of(box, DAEMON.replace("{mark}", mark))) == "passed"
-    assert time.monotonic() - began < 2.0, "it held the pipe open, and that did not matter"
+    assert time.monotonic() - began < 8.0, "it held the pipe open, and that did not matter"
     assert not strangers(mark)
 
 
@@ -202,7 +207,7 @@ for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU):
     signal.signal(number, signal.SIG_IGN)
 while True: pass
 """
-    assert end_of(box, code).kind == "timeout"
+    assert end_of(box, code, wall=2.0).kind == "timeout"
 
 
 def test_killing_the_parent_and_everybody_else_harms_nobody(box):
@@ -327,7 +332,7 @@ for _ in range(8):
         time.sleep(30)
 time.sleep(30)
 """
-    assert end_of(Sandbox(isolation=box.isolation, limits=Limits(wall=10)), code).kind == "memory"
+    assert end_of(box, code).kind == "memory"
 
 
 def test_the_order_of_sets_is_the_same_every_time(box):
