@@ -32,7 +32,8 @@ from cel_lens.tasks.base import (
     Response,
     Verdict,
 )
-from cel_lens.tasks.rows import Row, read_rows
+from cel_lens.tasks.rows import Row
+from cel_lens.tasks.sources import BenchmarkSource, Origin, load_rows, origin_of
 
 __all__ = ["DEFAULT_INSTRUCTION", "Arithmetic", "ArithmeticStyle", "clean_context", "parse_integer"]
 
@@ -68,6 +69,17 @@ _STRATA: dict[str, tuple[range, str, range]] = {
 _KINDS = {"plus": "sum", "minus": "difference", "times": "product"}
 
 _PER_STRATUM = 500
+
+_SOURCE = BenchmarkSource(
+    path="EleutherAI/arithmetic",
+    revision="14413db3567723ff76bc468508333b5c7a9dcf5d",
+    configs=tuple(
+        f"arithmetic_{one}" for one in ["1dc", "2da", "2dm", "2ds", "3da", "3ds", "4da", "4ds", "5da", "5ds"]
+    ),
+    splits={"validation": None},
+    rows={"validation": 2000},
+    files="{config}/{split}/0000.parquet",
+)
 _INTEGER = re.compile(r"[+-]?\d+")
 
 
@@ -77,8 +89,9 @@ class Arithmetic:
 
     Attributes:
         style: Which protocol.
-        data: A JSONL or Parquet file with columns ``context`` and ``completion``; ``None``: problems
-            are generated, up to 500 of each of five kinds, always the same.
+        data: A JSONL or Parquet file with columns ``context`` and ``completion``; ``"hub"``: the ten
+            configurations of the pinned revision of ``EleutherAI/arithmetic`` on the Hugging Face Hub, each a
+            stratum; ``None``: problems are generated, up to 500 of each of five kinds, always the same.
         instruction: First part of the user turn with ``style="chat"``.
     """
 
@@ -105,7 +118,9 @@ class Arithmetic:
 
     def examples(self) -> Sequence[Example]:
         """All problems outside the six shots."""
-        return _from_file(os.fspath(self.data)) if self.data is not None else _generated()
+        if self.data is None:
+            return _generated()
+        return _read(Origin() if self.data == "hub" else origin_of(self.data))
 
     def request(self, example: Example) -> Request:
         """The six shots and the question, the user turn, or the bare question."""
@@ -177,31 +192,25 @@ def _of_stratum(stratum: str) -> Iterator[Example]:
 
 
 @lru_cache(maxsize=8)
-def _read(file: str, stamp: tuple[int, int]) -> tuple[Example, ...]:
-    stem = Path(file).stem
+def _read(origin: Origin) -> tuple[Example, ...]:
     shots = {f"Question: {text}\nAnswer:" for text, _ in _SHOTS}
-    found = [_from_row(row, stem) for row in read_rows(file, ("context", "completion"))]
+    rows = load_rows(origin, _SOURCE, ("context", "completion"))
+    found = [_from_row(row, "" if origin.file else row.source) for row in rows]
     kept = tuple(one for one in found if one.prompt not in shots)
     if not kept:
-        raise InvalidInput(f"{Path(file).name} holds no problem besides the six solved ones of the prompt")
+        raise InvalidInput(
+            f"{Path(origin.file).name} holds no problem besides the six solved ones of the prompt"
+        )
     return kept
 
 
-def _from_file(file: str) -> tuple[Example, ...]:
-    try:
-        status = Path(file).stat()
-        stamp = (status.st_mtime_ns, status.st_size)
-    except OSError:
-        stamp = (0, 0)  # reading it gives the message
-    return _read(file, stamp)
-
-
-def _from_row(row: Row, stem: str) -> Example:
+def _from_row(row: Row, config: str) -> Example:
     context, completion = clean_context(row.text("context")), row.text("completion")
     value = parse_integer(completion)
     if value is None:
         raise InvalidInput(f"{row.place}: column 'completion' is an integer, not {completion!r}")
-    return _example(f"arithmetic/{stem}/{row.index:06d}", context, str(value), _kind(context), completion)
+    stratum = config or _kind(context)
+    return _example(f"arithmetic/{row.source}/{row.index:06d}", context, str(value), stratum, completion)
 
 
 def _kind(context: str) -> str:

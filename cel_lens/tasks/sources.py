@@ -28,6 +28,7 @@ class BenchmarkSource:
         configs: Its configurations to read, in order.
         splits: Its splits to read, in order, and the panel that each fixes.
         rows: Number of rows of each split, checked after loading.
+        files: Where the file of a configuration and a split lies, for a revision that does not say so itself.
     """
 
     path: str
@@ -35,6 +36,7 @@ class BenchmarkSource:
     configs: tuple[str, ...]
     splits: Mapping[str, Side]
     rows: Mapping[str, int] = field(default_factory=dict)
+    files: str = ""
 
 
 class Origin(NamedTuple):
@@ -135,8 +137,11 @@ def _load_split(source: BenchmarkSource, config: str, split: str) -> Any:
             f"{source.path} is read with the datasets package (pip install datasets); "
             "or give the rows as a local file (data=..., --data FILE)"
         ) from error
+    where: dict[str, Any] = {"name": config}
+    if source.files:
+        where = {"data_files": {split: source.files.format(config=config, split=split)}}
     try:
-        return datasets.load_dataset(source.path, config, split=split, revision=source.revision)
+        return datasets.load_dataset(source.path, split=split, revision=source.revision, **where)
     except Exception as error:  # the package raises errors of its own, of huggingface_hub and of the network
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidInput(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from cel_lens.errors import InvalidInput
-from cel_lens.tasks import BoolQ, HellaSwag, make_panels, sources
+from cel_lens.tasks import Arithmetic, BoolQ, HellaSwag, arithmetic, make_panels, sources
 from cel_lens.tasks import boolq as boolq_module
 from cel_lens.tasks.rows import read_rows
 from tests.tasks.rows import own, read, write
@@ -29,8 +29,8 @@ def hub(monkeypatch):
     splits = {"train": Split(rows), "validation": Split(rows[7:])}
     asked = []
 
-    def load_dataset(path, config, *, split, revision):
-        asked.append((path, config, split, revision))
+    def load_dataset(path, *, name, split, revision):
+        asked.append((path, name, split, revision))
         return splits[split]
 
     source = sources.BenchmarkSource(
@@ -113,3 +113,32 @@ def test_whole_numbers_are_read_from_numbers_and_digits(tmp_path, value, found):
             row.number("n")
     else:
         assert row.number("n") == found
+
+
+def test_arithmetic_from_the_hub_has_a_stratum_for_each_configuration(monkeypatch):
+    asked = []
+
+    def load_dataset(path, *, split, revision, data_files):
+        asked.append(data_files[split])
+        first = len(asked)
+        return Split(
+            {"context": f"\n\nQ: What is {first} plus {n}?\n\nA:", "completion": f" {first + n}"}
+            for n in range(2000)
+        )
+
+    monkeypatch.setitem(__import__("sys").modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    arithmetic._read.cache_clear()
+    examples = Arithmetic(style="lm-eval", data="hub").examples()
+    arithmetic._read.cache_clear()
+    assert asked[1] == "arithmetic_2da/validation/0000.parquet"
+    assert [name.removeprefix("arithmetic_") for name in dict.fromkeys(one.stratum for one in examples)] == [
+        *("1dc", "2da", "2dm", "2ds", "3da", "3ds", "4da", "4ds", "5da", "5ds")
+    ]
+    panels = make_panels(examples, n_discovery=30, n_heldout=20)
+    assert [one.stratum for one in panels.discovery[:3]] == [
+        "arithmetic_1dc",
+        "arithmetic_2da",
+        "arithmetic_2dm",
+    ]
+    assert examples[0].prompt == "Question: What is 1 plus 0?\nAnswer:"
+    assert examples[0].id == "arithmetic/arithmetic_1dc/000000"
