@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -28,7 +28,8 @@ class ConditionRecord:
         correct: One verdict for each example, in panel order.
         flags: How many examples carried each flag.
         inactive: Removed heads that had no output.
-        digest: SHA-256 over everything the model answered, to compare repeated runs.
+        digest: SHA-256 over answers, texts and tokens, to compare repeated runs. Log-likelihoods are left
+            out: their last digits depend on what runs together.
     """
 
     heads: HeadSet
@@ -50,7 +51,7 @@ class ConditionRecord:
             correct=outcomes.correct,
             flags=dict(sorted(Counter(flag for one in outcomes.details for flag in one.flags).items())),
             inactive=outcomes.inactive,
-            digest=digest_of([asdict(one) for one in outcomes.details]),
+            digest=digest_of([asdict(replace(one, log_likelihoods=())) for one in outcomes.details]),
         )
 
     @classmethod

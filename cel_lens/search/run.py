@@ -132,7 +132,7 @@ class SearchRun:
         """Run the intact model a second time; the answers must be the same.
 
         Raises:
-            EvaluationError: If an answer, a token or a score differs.
+            EvaluationError: If an answer or a token differs.
         """
         first = self.record(side, INTACT)
         key = f"{_key(side, INTACT)} repeated"
