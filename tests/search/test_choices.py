@@ -13,7 +13,7 @@ from tests.evaluation.toy_tasks import Choosing
 from tests.models.tiny import tiny_model
 
 TASK = Choosing(
-    tuple((f"the {one} and the {one * 7 % 31} is", (" a 1", " t", " the 2 is", " or 3")) for one in range(30))
+    tuple((f"the {one} and the {one * 7 % 31} is", (" 1 2", " 3 4", " 5 6", " 7 8")) for one in range(30))
 )
 
 
