@@ -1,8 +1,9 @@
 """Disjoint discovery and held-out panels, the same for everybody who uses the same seed.
 
 Every example has a place in an order that depends on the seed and on its id alone. Discovery takes
-from the front of that order and held-out from the back, so a larger panel contains the smaller one,
-and the held-out panel does not depend on the size of discovery.
+from the front of that order and held-out from the back. The panels of one draw share nothing. Panels
+drawn with *other sizes* may share examples with them: a kind of example too small for both panels is
+split in proportion to the sizes, so the sizes belong to a panel as the seed does.
 """
 
 from __future__ import annotations
