@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Literal, Protocol
 
 from cel_lens.errors import InvalidInput
@@ -118,7 +117,7 @@ def evaluate_heads(
         heads: Heads to remove, for example ``"L3H7+L9H6"``; ``""`` is the intact model.
         panel: ``"discovery"`` or ``"heldout"`` as a search with this config draws them; ``None``: all
             examples of the task.
-        n: Only so many examples: a panel of that size, or the first ones of the task.
+        n: Only the first n examples, of the panel or of the task.
         config: Panel sizes, seed and batch size; give ``result.config`` to meet a search's panels.
 
     Returns:
@@ -141,7 +140,9 @@ def evaluate_heads(
     return next(evaluator.outcomes([chosen], examples))
 
 
-def _examples(task: Task, panel: str | None, n: int | None, config: SearchConfig) -> Sequence[Example]:
+def _examples(
+    task: Task, panel: Literal["discovery", "heldout"] | None, n: int | None, config: SearchConfig
+) -> Sequence[Example]:
     found = tuple(task.examples())
     if panel is None:
         if n is not None and n > len(found):
@@ -149,7 +150,11 @@ def _examples(task: Task, panel: str | None, n: int | None, config: SearchConfig
         return found[:n]
     if panel not in ("discovery", "heldout"):
         raise InvalidInput(f"a panel is 'discovery' or 'heldout', not {panel!r}")
-    if n is not None:
-        config = replace(config, n_discovery=n) if panel == "discovery" else replace(config, n_heldout=n)
     panels = make_panels(found, n_discovery=config.n_discovery, n_heldout=config.n_heldout, seed=config.seed)
-    return panels.discovery if panel == "discovery" else panels.heldout
+    side = panels.side(panel)
+    if n is not None and n > len(side):  # a larger draw could hold examples that heads were chosen on
+        raise InvalidInput(
+            f"n={n} examples were asked for, but the {panel} panel of {config.n_discovery} discovery and "
+            f"{config.n_heldout} held-out examples has {len(side)}; another size is another draw of both panels"
+        )
+    return side[:n]
