@@ -84,9 +84,9 @@ $(VENV)/.created:
 	$(PYTHON) -m venv --clear $(VENV)
 	@echo "$(CURDIR)" > $@
 
-# The builder of the package comes first, so that installing the package itself needs no network of its own.
+# The builders come first, at the pinned versions: ours, and setuptools for the dependency that is published as source only.
 $(BASE): $(VENV)/.created pyproject.toml constraints.txt
-	@$(PIP) hatchling editables $(PIP_END)
+	@$(PIP) hatchling editables setuptools $(PIP_END)
 	@$(PIP) --no-build-isolation -e . $(PIP_END)
 	@$(PIP) --no-deps $(EMBEDDED) $(PIP_END)
 	@touch $@
