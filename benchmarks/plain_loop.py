@@ -10,14 +10,14 @@ import torch
 from cel_lens.evaluation.answers import collect, finish_generation
 from cel_lens.evaluation.batches import Batch, choice_prompt, generation_prompt, make_batches, make_items
 from cel_lens.heads import INTACT, HeadSet
-from cel_lens.models.hooked import HookedLens
+from cel_lens.models import LensModel
 from cel_lens.tasks import ChoiceScores, Example, Response, Task
 
 
 class PlainLoop:
     """Evaluates one head set at a time on a Llama-like transformers model."""
 
-    def __init__(self, hf_model: Any, lens: HookedLens) -> None:
+    def __init__(self, hf_model: Any, lens: LensModel) -> None:
         self._model, self._lens = hf_model.eval(), lens
 
     def verdicts(self, task: Task, panel: Sequence[Example], heads: HeadSet) -> tuple[bool, ...]:

@@ -27,8 +27,8 @@ from plain_loop import PlainLoop
 from cel_lens.evaluation.reference import ReferenceEngine
 from cel_lens.evaluation.sweep import SweepEngine
 from cel_lens.heads import INTACT, HeadSet, all_heads
+from cel_lens.models import LensModel, lens_of
 from cel_lens.models.embedded import read_embedded
-from cel_lens.models.hooked import HookedLens, lens_of
 from cel_lens.models.loading import load_model
 from cel_lens.results import Outcomes
 from cel_lens.search.joint import subsets_of
@@ -79,7 +79,7 @@ class Line:
 
 def measure(
     name: str,
-    lens: HookedLens,
+    lens: LensModel,
     plain: PlainLoop,
     task: Task,
     panel: Sequence[Example],
@@ -138,7 +138,7 @@ def matrix_rate() -> float:
     return 2 * 2048 * 1536 * 1536 / best
 
 
-def layer_weights(lens: HookedLens) -> int:
+def layer_weights(lens: LensModel) -> int:
     """Weights of one layer's matrices, as the model stores them."""
     cfg = lens.model.cfg
     attention = cfg.d_model * cfg.d_head * (2 * lens.n_heads + 2 * lens.n_key_value_heads)

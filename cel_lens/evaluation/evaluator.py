@@ -9,9 +9,7 @@ from cel_lens.errors import InvalidInput
 from cel_lens.evaluation.encoding import render, text_digest
 from cel_lens.evaluation.reference import ReferenceEngine
 from cel_lens.heads import Head, HeadSet
-from cel_lens.models import load_model
-from cel_lens.models.hooked import HookedLens, lens_of
-from cel_lens.models.layers import why_not_by_layer
+from cel_lens.models import LensModel, lens_of, load_model
 from cel_lens.results import Outcomes, SearchConfig
 from cel_lens.tasks import Example, Panels, Task, get_task, make_panels, prepare_task
 
@@ -62,10 +60,10 @@ class Evaluator:
         batch_size: int = 32,
         engine: Literal["sweep", "reference"] = "sweep",
     ) -> None:
-        self.lens: HookedLens = lens_of(model)
+        self.lens: LensModel = lens_of(model)
         self.task = prepare_task(task)
         self._batch_size = batch_size
-        reason = why_not_by_layer(self.lens) if engine == "sweep" else None
+        reason = _why_not_sweep(self.lens) if engine == "sweep" else None
         self._sweeps = engine == "sweep" and reason is None
         self.engine_name = engine if reason is None else f"reference ({reason})"
 
@@ -93,6 +91,12 @@ class Evaluator:
         return text_digest(
             [render(self.lens, self.task.request(one)) for one in (*panels.discovery, *panels.heldout)]
         )
+
+
+def _why_not_sweep(lens: LensModel) -> str | None:
+    from cel_lens.evaluation.sweep import why_not_sweep
+
+    return why_not_sweep(lens)
 
 
 def as_task(task: str | Task) -> Task:

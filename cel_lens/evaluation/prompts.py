@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cel_lens.evaluation.encoding import GenerationPrompt, encode_request, text_digest
-from cel_lens.models.hooked import lens_of
+from cel_lens.models import lens_of
 from cel_lens.tasks import Example, Task
 
 __all__ = ["show"]

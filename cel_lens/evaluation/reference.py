@@ -21,7 +21,7 @@ from cel_lens.evaluation.batches import (
 )
 from cel_lens.heads import HeadSet
 from cel_lens.models.ablation import Ablation, ablate
-from cel_lens.models.hooked import HookedLens
+from cel_lens.models.protocol import LensModel
 from cel_lens.results import Outcomes
 from cel_lens.tasks import ChoiceScores, Example, Response, Task
 
@@ -46,7 +46,7 @@ class ReferenceEngine:
 
     name = "reference"
 
-    def __init__(self, lens: HookedLens, task: Task, examples: Sequence[Example], batch_size: int) -> None:
+    def __init__(self, lens: LensModel, task: Task, examples: Sequence[Example], batch_size: int) -> None:
         self._lens = lens
         self._task = task
         self._examples = tuple(examples)
@@ -164,15 +164,15 @@ def _distinct_rows(batch: Batch) -> dict[tuple[int, ...], int]:
     return rows
 
 
-def _left_padded(lens: HookedLens, rows: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
+def _left_padded(lens: LensModel, rows: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
     return _padded(lens, rows, left=True)
 
 
-def _right_padded(lens: HookedLens, rows: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
+def _right_padded(lens: LensModel, rows: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
     return _padded(lens, rows, left=False)
 
 
-def _padded(lens: HookedLens, rows: Sequence[tuple[int, ...]], *, left: bool) -> tuple[Tensor, Tensor]:
+def _padded(lens: LensModel, rows: Sequence[tuple[int, ...]], *, left: bool) -> tuple[Tensor, Tensor]:
     """Token ids and mask, ``[batch, pos]``; padding is masked, so its token does not matter."""
     import torch
 

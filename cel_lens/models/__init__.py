@@ -2,6 +2,17 @@
 
 from cel_lens.models.ablation import Ablation, zero_ablation
 from cel_lens.models.facts import ModelFacts, model_facts, weights_digest
+from cel_lens.models.lens import lens_of
 from cel_lens.models.loading import load_model
+from cel_lens.models.protocol import LensModel
 
-__all__ = ["Ablation", "ModelFacts", "load_model", "model_facts", "weights_digest", "zero_ablation"]
+__all__ = [
+    "Ablation",
+    "LensModel",
+    "ModelFacts",
+    "lens_of",
+    "load_model",
+    "model_facts",
+    "weights_digest",
+    "zero_ablation",
+]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from cel_lens.errors import UnsupportedModel
 from cel_lens.heads import Head, HeadSet
-from cel_lens.models.hooked import HookedLens, lens_of
+from cel_lens.models.lens import lens_of
+from cel_lens.models.protocol import LensModel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -74,7 +75,7 @@ def zero_ablation(
 
 
 @contextmanager
-def ablate(lens: HookedLens, heads: HeadSet) -> Iterator[Ablation]:
+def ablate(lens: LensModel, heads: HeadSet) -> Iterator[Ablation]:
     """The same through the seam, for code that has a lens already."""
     heads.check_within(lens.n_layers, lens.n_heads)
     ablation = Ablation(heads=heads, calls=dict.fromkeys(heads.by_layer(), 0))

@@ -6,16 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from cel_lens.errors import UnsupportedModel
 from cel_lens.models.facts import model_facts
+from cel_lens.models.protocol import Backend, HookPlace, Layers
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
     from transformer_lens import HookedTransformer
 
-__all__ = ["HookedLens", "lens_of"]
+__all__ = ["HookedLens"]
 
 
 class HookedLens:
     """Implements :class:`cel_lens.models.protocol.LensModel` with TransformerLens' public calls."""
+
+    backend: Backend = "hooked"
 
     def __init__(self, model: HookedTransformer) -> None:
         import torch
@@ -26,6 +29,8 @@ class HookedLens:
         self.n_heads = int(model.cfg.n_heads)
         self.n_key_value_heads = int(model.cfg.n_key_value_heads or model.cfg.n_heads)
         self.d_head = int(model.cfg.d_head)
+        self.d_model = int(model.cfg.d_model)
+        self.d_mlp = int(model.cfg.d_mlp or 0)
         self.n_ctx = int(model.cfg.n_ctx)
         self.device = torch.device(model.W_U.device)
         self.dtype: torch.dtype = model.W_U.dtype
@@ -33,10 +38,37 @@ class HookedLens:
         self.prepends_bos = facts.prepends_bos
         self.eos_token_ids = facts.eos_token_ids
 
-    def hook_z(self, layer: int) -> nn.Module:
+    def hook_z(self, layer: int) -> HookPlace:
         """The hook point between the heads' outputs and the output projection."""
-        module: nn.Module = self.model.blocks[layer].attn.hook_z
-        return module
+        return self._attention(layer).hook_z  # type: ignore[no-any-return]
+
+    def hook_pattern(self, layer: int) -> HookPlace:
+        """The hook point behind the softmax."""
+        return self._attention(layer).hook_pattern  # type: ignore[no-any-return]
+
+    def output_weights(self, layer: int) -> Tensor:
+        """The output projection, ``[head, d_head, d_model]``."""
+        return self._attention(layer).W_O.detach()  # type: ignore[no-any-return]
+
+    def output_bias(self, layer: int) -> Tensor:
+        """The bias of the output projection, ``[d_model]``."""
+        return self._attention(layer).b_O.detach()  # type: ignore[no-any-return]
+
+    @property
+    def layers(self) -> Layers:
+        """The model layer by layer."""
+        reason = self.why_not_by_layer()
+        if reason is not None:
+            raise UnsupportedModel(f"the model cannot be run layer by layer because {reason}")
+        from cel_lens.models.layers import HookedLayers
+
+        return HookedLayers(self)
+
+    def why_not_by_layer(self) -> str | None:
+        """Why the model cannot be run layer by layer; ``None`` if it can."""
+        from cel_lens.models.layers import why_not_by_layer
+
+        return why_not_by_layer(self)
 
     def new_cache(self, batch_size: int) -> Any:
         """An empty key/value cache."""
@@ -64,18 +96,5 @@ class HookedLens:
         cap = float(getattr(self.model.cfg, "output_logits_soft_cap", 0.0) or 0.0)
         return (cap * torch.tanh(logits / cap) if cap > 0 else logits).float()
 
-
-def lens_of(model: Any) -> HookedLens:
-    """See a loaded model through the seam.
-
-    Raises:
-        UnsupportedModel: If it is not a ``HookedTransformer``.
-    """
-    from transformer_lens import HookedTransformer
-
-    if not isinstance(model, HookedTransformer):
-        raise UnsupportedModel(
-            f"a {type(model).__name__} cannot be ablated here: give a HookedTransformer "
-            "(load_model returns one, from a name, a folder or a GGUF file)"
-        )
-    return HookedLens(model)
+    def _attention(self, layer: int) -> Any:
+        return self.model.blocks[layer].attn

@@ -6,7 +6,7 @@ and the sharing of keys and values between rows are decided elsewhere.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,22 +15,9 @@ from transformer_lens.components.mlps.gated_mlp import GatedMLP
 from transformer_lens.components.rms_norm import RMSNorm
 
 from cel_lens.models.hooked import HookedLens
+from cel_lens.models.protocol import AttentionRule, Projected
 
-__all__ = ["HookedLayers", "Projected", "why_not_by_layer"]
-
-
-class Projected(NamedTuple):
-    """Queries, keys and values of one layer, rotated where the model rotates.
-
-    Attributes:
-        q: ``[rows, pos, head, d_head]``.
-        k: ``[rows, pos, key_value_head, d_head]``.
-        v: ``[rows, pos, key_value_head, d_head]``.
-    """
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
+__all__ = ["HookedLayers", "why_not_by_layer"]
 
 
 class HookedLayers:
@@ -84,6 +71,17 @@ class HookedLayers:
     def score_divisor(self, layer: int) -> float:
         """What attention scores are divided by before the softmax."""
         return float(self._model.blocks[layer].attn.attn_scale)
+
+    def attention_rule(self, layer: int) -> AttentionRule:
+        """How the layer's attention scores become weights."""
+        cfg: Any = self._model.cfg
+        cap = float(cfg.attn_scores_soft_cap or 0.0)
+        local = cfg.use_local_attn and cfg.attn_types is not None and cfg.attn_types[layer] == "local"
+        return AttentionRule(
+            divisor=self.score_divisor(layer),
+            soft_cap=cap if cap > 0 else None,
+            window=int(cfg.window_size) if local else None,
+        )
 
     def finish(self, layer: int, residual: Tensor, z: Tensor) -> Tensor:
         """Output projection and MLP.
@@ -171,11 +169,7 @@ def why_not_by_layer(lens: HookedLens) -> str | None:
     if cfg.attention_dir != "causal":
         return "its attention is not causal"
     special = {
-        "a soft cap on attention scores": (cfg.attn_scores_soft_cap or 0) > 0,
         "attention sinks": cfg.use_attention_sinks,
-        "sliding-window attention": cfg.use_local_attn
-        and cfg.attn_types is not None
-        and "local" in cfg.attn_types,
         "logarithmic attention scaling": cfg.use_logn_attn,
         "length-dependent rotation": cfg.use_dynamic_ntk_rope,
         "clipped queries and keys": cfg.clip_qkv is not None,

@@ -13,7 +13,7 @@ from cel_lens.evaluation import Evaluator
 from cel_lens.evaluation.evaluator import as_task
 from cel_lens.heads import Head, all_heads
 from cel_lens.models import load_model, model_facts
-from cel_lens.models.hooked import HookedLens
+from cel_lens.models.protocol import LensModel
 from cel_lens.results import BeneficialHeads, SearchConfig
 from cel_lens.runtime import Executor, ProgressChoice, SerialExecutor, choose_progress, open_journal
 from cel_lens.search.holdout import estimate, freeze, measure_heldout
@@ -101,7 +101,7 @@ def find_beneficial_heads(
         )
 
 
-def _heads_to_screen(lens: HookedLens, config: SearchConfig) -> tuple[Head, ...]:
+def _heads_to_screen(lens: LensModel, config: SearchConfig) -> tuple[Head, ...]:
     """The heads of the chosen layers, if the pool can be drawn from them."""
     heads = all_heads(lens.n_layers, lens.n_heads, config.layers)
     if config.pool_size > len(heads):

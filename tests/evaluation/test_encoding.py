@@ -11,7 +11,7 @@ import pytest
 from cel_lens.errors import CelLensError, EvaluationError, InvalidInput
 from cel_lens.evaluation import evaluate_heads
 from cel_lens.evaluation.encoding import ChoicePrompt, GenerationPrompt, encode_request, render, text_digest
-from cel_lens.models.hooked import lens_of
+from cel_lens.models import lens_of
 from cel_lens.tasks import Choose, Example, Generate, Request
 from tests.evaluation.asks import Asks
 from tests.models.tiny import tiny_model, tiny_tokenizer

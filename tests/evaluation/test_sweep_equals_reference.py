@@ -13,7 +13,7 @@ from cel_lens.evaluation.reference import ReferenceEngine
 from cel_lens.evaluation.sweep import SweepEngine
 from cel_lens.evaluation.sweep.memory import Budget
 from cel_lens.heads import INTACT, HeadSet, all_heads
-from cel_lens.models.hooked import lens_of
+from cel_lens.models import lens_of
 from cel_lens.results import Outcomes
 from tests.evaluation.toy_tasks import Choosing, Writing
 from tests.models.tiny import tiny_model

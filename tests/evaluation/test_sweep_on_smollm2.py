@@ -12,15 +12,14 @@ import pytest
 from cel_lens.evaluation.reference import ReferenceEngine
 from cel_lens.evaluation.sweep import SweepEngine
 from cel_lens.heads import INTACT, HeadSet, all_heads
-from cel_lens.models import load_model
-from cel_lens.models.hooked import HookedLens, lens_of
+from cel_lens.models import LensModel, lens_of, load_model
 from cel_lens.tasks import Task, get_task, make_panels
 
 ROWS = Path(__file__).parent.parent / "data"
 
 
 @pytest.fixture(scope="module")
-def lens() -> HookedLens:
+def lens() -> LensModel:
     return lens_of(load_model("smollm2-135m-instruct"))
 
 
@@ -42,7 +41,7 @@ def tasks() -> dict[str, Task]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(tasks()))
-def test_forty_head_sets_get_the_same_answers(lens: HookedLens, name: str) -> None:
+def test_forty_head_sets_get_the_same_answers(lens: LensModel, name: str) -> None:
     task: Any = tasks()[name]
     examples = make_panels(task.examples(), n_discovery=2, n_heldout=1).discovery
     fast = {one.heads: one for one in SweepEngine(lens, task, examples).evaluate(conditions())}

@@ -7,7 +7,7 @@ from typing import Any
 from cel_lens.evaluation.batches import Item, generation_prompt, make_items
 from cel_lens.evaluation.sweep import SweepEngine
 from cel_lens.heads import INTACT, HeadSet, all_heads
-from cel_lens.models.hooked import lens_of
+from cel_lens.models import lens_of
 from tests.evaluation.toy_tasks import Choosing, Writing
 from tests.models.tiny import tiny_model
 

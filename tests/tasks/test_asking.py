@@ -13,7 +13,7 @@ from cel_lens.evaluation.answers import finish_generation
 from cel_lens.evaluation.batches import Item
 from cel_lens.evaluation.encoding import GenerationPrompt, encode_request
 from cel_lens.evaluation.prompts import show
-from cel_lens.models.hooked import lens_of
+from cel_lens.models import lens_of
 from cel_lens.tasks import (
     BoolQ,
     Example,

@@ -1,5 +1,5 @@
 """The sweep engine: the reference engine's answers from far fewer layer-tokens."""
 
-from cel_lens.evaluation.sweep.engine import SweepEngine
+from cel_lens.evaluation.sweep.engine import SweepEngine, why_not_sweep
 
-__all__ = ["SweepEngine"]
+__all__ = ["SweepEngine", "why_not_sweep"]

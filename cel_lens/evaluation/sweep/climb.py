@@ -12,8 +12,7 @@ from cel_lens.evaluation.sweep.attention import KeysValues, attend
 from cel_lens.evaluation.sweep.panel import Rows
 from cel_lens.evaluation.sweep.plan import Fork, Group
 from cel_lens.heads import Head
-from cel_lens.models.hooked import HookedLens
-from cel_lens.models.layers import HookedLayers
+from cel_lens.models.protocol import Layers, LensModel
 
 __all__ = ["Climb", "Counter", "Machine", "Shared", "climb", "keep_mask", "step"]
 
@@ -41,8 +40,8 @@ class Machine(NamedTuple):
         active: Ablated heads whose output was not zero at some real position before it was zeroed.
     """
 
-    lens: HookedLens
-    layers: HookedLayers
+    lens: LensModel
+    layers: Layers
     counter: Counter
     active: set[Head]
 

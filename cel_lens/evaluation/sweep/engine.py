@@ -17,15 +17,28 @@ from cel_lens.evaluation.sweep.memory import Budget
 from cel_lens.evaluation.sweep.panel import Chunk, common_prefix, cut, make_chunk, width
 from cel_lens.evaluation.sweep.plan import Group, make_groups
 from cel_lens.heads import INTACT, HeadSet
-from cel_lens.models.hooked import HookedLens
-from cel_lens.models.layers import HookedLayers, why_not_by_layer
+from cel_lens.models.protocol import LensModel
 from cel_lens.results import Outcomes
 from cel_lens.tasks import Example, Generation, Response, Task
 
-__all__ = ["SweepEngine"]
+__all__ = ["SweepEngine", "why_not_sweep"]
 
 _BANDS = 6
 """A panel too large for the memory is walked through once for each band of layers."""
+
+
+def why_not_sweep(lens: LensModel) -> str | None:
+    """Why a model cannot be swept, as in "because it has ..."; ``None`` if it can."""
+    reason = lens.why_not_by_layer()
+    if reason is not None:
+        return reason
+    layers = lens.layers
+    rules = [layers.attention_rule(layer) for layer in range(layers.n_layers)]
+    if any(rule.soft_cap is not None for rule in rules):
+        return "it has a soft cap on attention scores"
+    if any(rule.window is not None for rule in rules):
+        return "it has sliding-window attention"
+    return None
 
 
 class SweepEngine:
@@ -47,16 +60,16 @@ class SweepEngine:
     name = "sweep"
 
     def __init__(
-        self, lens: HookedLens, task: Task, examples: Sequence[Example], *, memory: int | Budget | None = None
+        self, lens: LensModel, task: Task, examples: Sequence[Example], *, memory: int | Budget | None = None
     ) -> None:
-        reason = why_not_by_layer(lens)
+        reason = why_not_sweep(lens)
         if reason is not None:
             raise UnsupportedModel(
                 f"the sweep engine cannot run this model because {reason}: use the reference engine"
             )
         self.counter = Counter()
         self._lens, self._task = lens, task
-        self._machine = Machine(lens, HookedLayers(lens), self.counter, set())
+        self._machine = Machine(lens, lens.layers, self.counter, set())
         self._examples = tuple(examples)
         items = make_items(lens, task, examples)
         self._items = tuple(sorted(items, key=lambda one: (one.length, one.example.id)))

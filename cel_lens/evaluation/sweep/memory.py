@@ -8,7 +8,7 @@ import psutil
 import torch
 
 from cel_lens.errors import InvalidInput
-from cel_lens.models.hooked import HookedLens
+from cel_lens.models.protocol import LensModel
 
 __all__ = ["Budget"]
 
@@ -29,7 +29,7 @@ class Budget:
     chunk_tokens: int
 
     @classmethod
-    def of(cls, lens: HookedLens, memory: int | None, *, longest: int, keeps_below: bool) -> Budget:
+    def of(cls, lens: LensModel, memory: int | None, *, longest: int, keeps_below: bool) -> Budget:
         """Turn bytes into tokens.
 
         Args:
@@ -42,11 +42,10 @@ class Budget:
             InvalidInput: If not even one short row fits.
         """
         available = int(0.6 * _free(lens.device)) if memory is None else memory
-        cfg = lens.model.cfg
         size = torch.empty(0, dtype=lens.dtype).element_size()
         keys_values = 2 * lens.n_key_value_heads * lens.d_head * size * lens.n_layers
-        kept = cfg.d_model * size + (keys_values if keeps_below else 0)
-        climbing = keys_values + 4 * size * (cfg.d_model * 3 + (cfg.d_mlp or 0)) + 8 * lens.n_heads * longest
+        kept = lens.d_model * size + (keys_values if keeps_below else 0)
+        climbing = keys_values + 4 * size * (lens.d_model * 3 + lens.d_mlp) + 8 * lens.n_heads * longest
         budget = cls(
             slice_tokens=int(0.4 * available / kept),
             chunk_tokens=min(_MOST_TOKENS, int(0.4 * available / climbing)),
