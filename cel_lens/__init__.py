@@ -15,6 +15,7 @@ from cel_lens.heads import INTACT, Head, HeadSet
 
 if TYPE_CHECKING:
     from cel_lens.evaluation import evaluate_heads
+    from cel_lens.export import export_ablated
     from cel_lens.models import load_model, zero_ablation
     from cel_lens.results import BeneficialHeads, GainEstimate, Outcomes, SearchConfig
     from cel_lens.search import find_beneficial_heads
@@ -58,6 +59,7 @@ __all__ = [
     "UnsupportedModel",
     "Verdict",
     "evaluate_heads",
+    "export_ablated",
     "find_beneficial_heads",
     "get_task",
     "load_model",
@@ -69,6 +71,7 @@ __all__ = [
 
 _HOMES = {
     "cel_lens.evaluation": ("evaluate_heads",),
+    "cel_lens.export": ("export_ablated",),
     "cel_lens.models": ("load_model", "zero_ablation"),
     "cel_lens.results": ("BeneficialHeads", "GainEstimate", "Outcomes", "SearchConfig"),
     "cel_lens.search": ("find_beneficial_heads",),

