@@ -42,7 +42,7 @@ demo: $(BASE)
 	@mkdir -p demo_run && cp $(VENV)/demo-settings demo_run/settings
 	$(VENV)/bin/cel-lens search --model smollm2-135m-instruct --task arithmetic \
 		$(if $(DEMO_LAYERS),--layers $(DEMO_LAYERS)) --discovery $(DEMO_DISCOVERY) --heldout $(DEMO_HELDOUT) \
-		--pool $(DEMO_POOL) --k $(DEMO_K) --out demo_run
+		--pool $(DEMO_POOL) --k $(DEMO_K) --screening eliminate --out demo_run
 
 test: $(VENV)/.installed-test
 	$(RUN) -m pytest -m "not slow"

@@ -47,7 +47,7 @@ def search(
     k: Annotated[int, typer.Option("--k", help="Largest number of heads removed together.")] = 3,
     pool: Annotated[int, typer.Option(help="Best single heads that enter the joint search.")] = 10,
     screening: Annotated[
-        str, typer.Option(help="exhaustive, or eliminate: stops heads that cannot reach the pool; same pool.")
+        str, typer.Option(help="exhaustive, or eliminate: stops what cannot be among the best; same choice.")
     ] = "exhaustive",
     layers: Annotated[
         str | None, typer.Option(help="Screen only these layers, for example 0-5 or 0-2,7.")
@@ -104,6 +104,7 @@ def _summary(result: BeneficialHeads) -> str:
     n_all = provenance.n_layers * provenance.n_heads
     n_screened = len(result.screening) + len(result.eliminated)
     stopped = f" ({len(result.eliminated)} stopped early by their bound)" if result.eliminated else ""
+    stopped_subsets = f" ({len(result.eliminated_subsets)} stopped)" if result.eliminated_subsets else ""
     lines = [
         "",
         result.headline,
@@ -115,8 +116,8 @@ def _summary(result: BeneficialHeads) -> str:
         f"{100 * held.ci_low:+.1f} to {100 * held.ci_high:+.1f}, exact McNemar p = {held.p_value:.2g}",
         f"Discovery        {100 * result.discovery.gain:+.1f} points on {result.discovery.n} examples "
         f"({result.discovery.note})",
-        f"Screened         {n_screened} of {n_all} heads{stopped}, then {len(result.subsets)} subsets of the "
-        f"best {result.config.pool_size}",
+        f"Screened         {n_screened} of {n_all} heads{stopped}, then {result.n_subsets} subsets of the "
+        f"best {result.config.pool_size}{stopped_subsets}",
     ]
     if provenance.seconds:
         total = sum(provenance.seconds.values()) or 1.0

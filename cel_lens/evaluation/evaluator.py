@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from cel_lens.errors import InvalidInput
 from cel_lens.evaluation.encoding import render, text_digest
+from cel_lens.evaluation.margins import decision_margins
 from cel_lens.evaluation.reference import ReferenceEngine
 from cel_lens.heads import Head, HeadSet
 from cel_lens.models import LensModel, lens_of, load_model
@@ -85,6 +86,10 @@ class Evaluator:
         for heads in head_sets:
             heads.check_within(self.lens.n_layers, self.lens.n_heads)
         return self.engine(examples).evaluate(head_sets)
+
+    def margins(self, examples: Sequence[Example], outcomes: Outcomes) -> tuple[float, ...]:
+        """How close the decisions of the intact model are; see :func:`decision_margins`."""
+        return decision_margins(self.lens, self.task, examples, outcomes, batch_size=self._batch_size)
 
     def prompt_digest(self, panels: Panels) -> str:
         """SHA-256 over the rendered prompts of both panels."""

@@ -2,7 +2,7 @@
 
 from cel_lens.results.beneficial import BeneficialHeads
 from cel_lens.results.config import SearchConfig, count_subsets
-from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadBound, HeadGain, SubsetGain
+from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadBound, HeadGain, SubsetBound, SubsetGain
 from cel_lens.results.outcomes import Detail, OutcomeMatrix, Outcomes
 from cel_lens.results.provenance import Provenance
 
@@ -17,6 +17,7 @@ __all__ = [
     "Outcomes",
     "Provenance",
     "SearchConfig",
+    "SubsetBound",
     "SubsetGain",
     "count_subsets",
 ]

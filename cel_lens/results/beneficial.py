@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cel_lens.heads import HeadSet
 from cel_lens.results.config import SearchConfig
-from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadBound, HeadGain, SubsetGain
+from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadBound, HeadGain, SubsetBound, SubsetGain
 from cel_lens.results.outcomes import OutcomeMatrix
 from cel_lens.results.provenance import Provenance
 
@@ -33,7 +33,10 @@ class BeneficialHeads:
         screening: Every head that was measured on the whole discovery panel, best first.
         eliminated: With ``screening="eliminate"``, the heads stopped before, with the bound that their gain
             cannot exceed.
-        subsets: Every subset of the pool that was tried, best first, single heads included.
+        subsets: Every subset of the pool that was measured on the whole discovery panel, best first, single
+            heads included.
+        eliminated_subsets: With ``screening="eliminate"``, the subsets that could no longer be among the
+            finalists, with the bound that their gain cannot exceed.
         finalists: The best subsets as they were written down before held-out was read.
         config: The settings of the search.
         provenance: Model, task, versions and digests.
@@ -52,6 +55,12 @@ class BeneficialHeads:
     discovery_outcomes: OutcomeMatrix
     heldout_outcomes: OutcomeMatrix
     eliminated: tuple[HeadBound, ...] = ()
+    eliminated_subsets: tuple[SubsetBound, ...] = ()
+
+    @property
+    def n_subsets(self) -> int:
+        """Number of head sets in the joint search, single heads and those stopped early included."""
+        return len(self.subsets) + len(self.eliminated_subsets)
 
     @property
     def found(self) -> bool:
@@ -66,7 +75,7 @@ class BeneficialHeads:
             n_heads = len(self.screening) + len(self.eliminated)
             return (
                 f"No beneficial head set was found in {where}: none of {n_heads} heads and "
-                f"{len(self.subsets)} subsets raised accuracy on {self.discovery.n} discovery examples."
+                f"{self.n_subsets} subsets raised accuracy on {self.discovery.n} discovery examples."
             )
         held = self.heldout
         figures = (

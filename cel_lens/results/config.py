@@ -29,8 +29,9 @@ class SearchConfig:
         pool_size: How many of the best single heads enter the joint search.
         n_finalists: How many of the best subsets are written down when the choice is frozen.
         layers: Screen only the heads of these layers; ``None``: all layers.
-        screening: ``"exhaustive"`` runs every head on every discovery example; ``"eliminate"`` stops heads
-            that can no longer reach the pool, which gives the same pool and bounds for the others.
+        screening: ``"exhaustive"`` runs every condition on every discovery example; ``"eliminate"`` stops
+            heads that can no longer reach the pool and subsets that can no longer be finalists, which gives
+            the same pool, finalists and choice, and bounds for the others.
         seed: Decides which examples form the panels.
         batch_size: Examples run together by the reference engine; the intact and every ablated model use
             the same batches.

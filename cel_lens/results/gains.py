@@ -7,7 +7,7 @@ from typing import Literal
 
 from cel_lens.heads import Head, HeadSet
 
-__all__ = ["OPTIMISTIC", "GainEstimate", "HeadBound", "HeadGain", "SubsetGain"]
+__all__ = ["OPTIMISTIC", "GainEstimate", "HeadBound", "HeadGain", "SubsetBound", "SubsetGain"]
 
 OPTIMISTIC = "selected on these examples; optimistic"
 """What is written beside every figure of the discovery panel."""
@@ -88,6 +88,30 @@ class SubsetGain:
     @property
     def gain(self) -> float:
         """Change of accuracy, ``(rescued - damaged) / n``, from -1 to 1."""
+        return (self.rescued - self.damaged) / self.n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubsetBound:
+    """A head set that was stopped because it could no longer be among the finalists: a bound, not an estimate.
+
+    Attributes:
+        heads: The removed heads.
+        n: Number of discovery examples.
+        measured: Examples it was run on, all that the intact model gets wrong among them.
+        rescued: Of these, wrong when intact and right without the heads.
+        damaged: Of these, right when intact and wrong without the heads.
+    """
+
+    heads: HeadSet
+    n: int
+    measured: int
+    rescued: int
+    damaged: int
+
+    @property
+    def at_most(self) -> float:
+        """The largest gain the heads can have on the panel, from -1 to 1."""
         return (self.rescued - self.damaged) / self.n
 
 

@@ -17,7 +17,7 @@ from cel_lens.errors import InvalidInput
 from cel_lens.heads import INTACT, Head, HeadSet
 from cel_lens.results.beneficial import BeneficialHeads
 from cel_lens.results.config import SearchConfig
-from cel_lens.results.gains import GainEstimate, HeadBound, HeadGain, SubsetGain
+from cel_lens.results.gains import GainEstimate, HeadBound, HeadGain, SubsetBound, SubsetGain
 from cel_lens.results.outcomes import OutcomeMatrix
 from cel_lens.results.provenance import Provenance
 
@@ -114,6 +114,17 @@ def to_json(result: BeneficialHeads) -> dict[str, Any]:
             }
             for one in result.subsets
         ],
+        "eliminated_subsets": [
+            {
+                "heads": _names(one.heads),
+                "n": one.n,
+                "measured": one.measured,
+                "rescued": one.rescued,
+                "damaged": one.damaged,
+                "at_most": one.at_most,
+            }
+            for one in result.eliminated_subsets
+        ],
         "finalists": [_names(one) for one in result.finalists],
         "config": asdict(result.config),
         "provenance": asdict(result.provenance),
@@ -158,7 +169,14 @@ def from_json(
         provenance=Provenance(**provenance),
         discovery_outcomes=discovery,
         heldout_outcomes=heldout,
-        eliminated=tuple(map(_read_bound, document["eliminated"])),
+        eliminated=tuple(
+            HeadBound(head=Head.parse(one["head"]), **_read_bound(one, "head"))
+            for one in document["eliminated"]
+        ),
+        eliminated_subsets=tuple(
+            SubsetBound(heads=HeadSet.of(one["heads"]), **_read_bound(one, "heads"))
+            for one in document.get("eliminated_subsets", ())  # absent before subsets could be stopped early
+        ),
     )
     _check_counts(result)
     return result
@@ -182,13 +200,13 @@ def _read_counts(document: Mapping[str, Any], name: str) -> dict[str, int]:
     return read
 
 
-def _read_bound(document: Mapping[str, Any]) -> HeadBound:
+def _read_bound(document: Mapping[str, Any], name: str) -> dict[str, int]:
     counts = ("n", "measured", "rescued", "damaged")
-    _refuse_unknown(document, {"head", "at_most", *counts})
-    bound = HeadBound(head=Head.parse(document["head"]), **{count: document[count] for count in counts})
-    if document["at_most"] != bound.at_most:
-        raise ValueError(f"the bound of {bound.head} does not follow from its counts")
-    return bound
+    _refuse_unknown(document, {name, "at_most", *counts})
+    read = {count: document[count] for count in counts}
+    if document["at_most"] != (read["rescued"] - read["damaged"]) / read["n"]:
+        raise ValueError(f"the bound of {document[name]} does not follow from its counts")
+    return read
 
 
 def _read_estimate(document: Mapping[str, Any]) -> GainEstimate:

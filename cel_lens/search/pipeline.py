@@ -81,10 +81,8 @@ def find_beneficial_heads(
     with open_journal(folder, origin) as journal, choose_progress(progress) as shown:
         run = SearchRun(evaluator, drawn, journal, executor or SerialExecutor(), shown)
         screening = screen(run, heads, settings)
-        subsets = search_subsets(
-            run, screening.gains, pool_size=settings.pool_size, max_heads=settings.max_heads
-        )
-        frozen = freeze(run, subsets, n_finalists=settings.n_finalists)
+        joint = search_subsets(run, screening.gains, settings)
+        frozen = freeze(run, joint.gains, n_finalists=settings.n_finalists)
         heldout = measure_heldout(run, frozen)
         return BeneficialHeads(
             heads=frozen.heads,
@@ -92,7 +90,8 @@ def find_beneficial_heads(
             discovery=estimate(run, "discovery", frozen.heads),
             screening=screening.gains,
             eliminated=screening.bounds,
-            subsets=subsets,
+            subsets=joint.gains,
+            eliminated_subsets=joint.bounds,
             finalists=frozen.finalists,
             config=settings,
             provenance=describe(run, model_facts(loaded), origin, frozen, started),

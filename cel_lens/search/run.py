@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from cel_lens.errors import EvaluationError
+from cel_lens.errors import EvaluationError, RunFolderError
 from cel_lens.evaluation import Engine, Evaluator
 from cel_lens.heads import INTACT, HeadSet
 from cel_lens.results import OutcomeMatrix, Outcomes
@@ -63,6 +63,9 @@ class SearchRun:
         self._known: dict[tuple[Side, HeadSet], ConditionRecord] = {}
         self._parts: dict[HeadSet, list[tuple[tuple[int, ...], ConditionRecord]]] = {}
 
+        self._again: Outcomes | None = None
+        """What the intact model answered the second time, if it was discovery and in this process."""
+
     def measure(self, side: Side, head_sets: Sequence[HeadSet], stage: str) -> None:
         """Make sure that the intact model and every head set are measured on a panel.
 
@@ -87,16 +90,21 @@ class SearchRun:
             self._progress.advance(record.heads.label, _best_text(best))
         self._spent(stage, began)
 
-    def measure_part(self, head_sets: Sequence[HeadSet], places: tuple[int, ...], part: str) -> None:
+    def measure_part(
+        self, head_sets: Sequence[HeadSet], places: tuple[int, ...], *, stage: str, part: str
+    ) -> None:
         """Measure head sets on some discovery examples; :meth:`assemble` puts the parts together.
 
         Args:
             head_sets: Conditions, all without this part so far.
             places: Positions of the examples in the panel.
+            stage: Name shown and timed.
             part: Name of the part; the same name always means the same places.
         """
+        if not head_sets:
+            return
         began = time.monotonic()
-        self._progress.stage(f"screening, {part}", len(head_sets))
+        self._progress.stage(f"{stage}, {part}", len(head_sets))
         missing = []
         for heads in head_sets:
             found = self.journal.get(_key("discovery", heads, part))
@@ -110,10 +118,35 @@ class SearchRun:
             self.journal.put(_key("discovery", record.heads, part), record.to_json())
             self._add_part(places, record)
             self._progress.advance(record.heads.label)
-        self._spent("screening", began)
+        self._spent(stage, began)
+
+    def closest_first(self) -> tuple[int, ...]:
+        """Positions of the discovery examples, those that the intact model decides by the least margin first.
+
+        The order is remembered in the journal: parts of the panel are named by it.
+
+        Raises:
+            RunFolderError: If the journal holds no order of this panel.
+        """
+        found = self.journal.get("elimination order")
+        if found is None:
+            intact = self._again or next(iter(self._engine("discovery").evaluate([INTACT])))
+            margins = self._evaluator.margins(self.panels.discovery, intact)
+            found = {"places": sorted(range(len(margins)), key=lambda place: (margins[place], place))}
+            self.journal.put("elimination order", found)
+        places = found.get("places")
+        if not isinstance(places, list) or sorted(places) != list(range(len(self.panels.discovery))):
+            raise RunFolderError("the journal's order of the examples is damaged: start in a new folder")
+        return tuple(places)
+
+    def is_known(self, side: Side, heads: HeadSet) -> bool:
+        """Whether a condition is measured on the whole panel."""
+        return (side, heads) in self._known
 
     def part_counts(self, heads: HeadSet) -> PartCounts:
         """What is known of a condition so far, of which only parts may be measured."""
+        if self.is_known("discovery", heads):
+            return PartCounts(len(self.panels.discovery), *self.counts("discovery", heads))
         intact = self.record("discovery", INTACT).correct
         seen = {
             place: right
@@ -125,8 +158,9 @@ class SearchRun:
         return PartCounts(len(seen), rescued, damaged)
 
     def assemble(self, heads: HeadSet) -> None:
-        """Make one record of a condition whose parts cover the discovery panel."""
-        self._known["discovery", heads] = ConditionRecord.assemble(self._parts[heads])
+        """Make one record of a condition whose parts cover the discovery panel, unless there is one."""
+        if not self.is_known("discovery", heads):
+            self._known["discovery", heads] = ConditionRecord.assemble(self._parts[heads])
 
     def repeat_intact(self, side: Side) -> None:
         """Run the intact model a second time; the answers must be the same.
@@ -139,8 +173,9 @@ class SearchRun:
         found = self.journal.get(key)
         if found is None:
             fresh = self._evaluator.engine(self.panels.side(side))
-            again = ConditionRecord.of(next(iter(fresh.evaluate([INTACT]))))
-            found = again.to_json()
+            again = next(iter(fresh.evaluate([INTACT])))
+            self._again = again if side == "discovery" else None
+            found = ConditionRecord.of(again).to_json()
             self.journal.put(key, found)
         if ConditionRecord.from_json(found, INTACT, len(first.correct)).digest != first.digest:
             raise EvaluationError(

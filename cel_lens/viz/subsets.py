@@ -84,7 +84,7 @@ def best_subsets(result: BeneficialHeads, *, most: int = 15) -> BestSubsets:
             )
             for rank, one in enumerate(result.subsets[:most], start=1)
         ),
-        n_tried=len(result.subsets),
+        n_tried=result.n_subsets,
         n_examples=result.discovery.n,
     )
 
