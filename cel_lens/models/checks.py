@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import ExitStack
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from cel_lens.errors import InvalidInput, ModelLoadError, UnsupportedModel
+from cel_lens.models.backends import backend_of, transformer_lens_name
+from cel_lens.models.bridge import raw
+from cel_lens.models.lens import lens_of
 from cel_lens.models.quiet import quiet
 
 if TYPE_CHECKING:
     import torch
 
 __all__ = [
+    "check_cache",
     "check_finite",
     "check_in_memory",
     "check_model",
@@ -21,6 +26,7 @@ __all__ = [
     "check_structure",
     "check_value_biases",
     "parity_error",
+    "reference_logits",
 ]
 
 # Architectures of TransformerLens whose attention has a value bias. GPT-Neo, for one, has an output
@@ -43,6 +49,7 @@ VALUE_BIAS_ARCHITECTURES = frozenset(
 )
 
 _PARITY_TOKENS = 24
+_CACHED_TOKENS = 12
 _TOLERANCE = {"float64": 1e-3, "float32": 2e-3, "float16": 5e-2, "bfloat16": 1.5e-1}
 
 
@@ -50,7 +57,7 @@ def check_model(model: Any, name: str) -> None:
     """Refuse a model whose heads cannot be removed exactly.
 
     Args:
-        model: What is meant to be a ``HookedTransformer``.
+        model: What is meant to be a ``HookedTransformer`` or a ``TransformerBridge``.
         name: How messages call it.
 
     Raises:
@@ -66,25 +73,50 @@ def check_model(model: Any, name: str) -> None:
 
 
 def check_structure(model: Any, name: str) -> None:
-    """Refuse what is not a causal ``HookedTransformer`` with ``hook_z`` in every block."""
-    with quiet():
-        import torch
-        from transformer_lens import HookedTransformer
-    if not isinstance(model, HookedTransformer):
+    """Refuse what is not a causal model of TransformerLens with ``hook_z`` in every block."""
+    import torch
+
+    backend = backend_of(model)
+    if backend is None:
         kind = type(model).__name__
         if not isinstance(model, torch.nn.Module):
             raise InvalidInput(
-                f"a model is a name, a folder, a .gguf file or a HookedTransformer, not {kind}"
+                f"a model is a name, a folder, a .gguf file, a HookedTransformer or a TransformerBridge, not {kind}"
             )
         raise UnsupportedModel(
-            f"a {kind} cannot be used: give a HookedTransformer, or the name, folder or .gguf file of a "
-            f"decoder-only language model"
+            f"a {kind} cannot be used: give a HookedTransformer or a TransformerBridge, or the name, folder or "
+            f".gguf file of a decoder-only language model"
         )
     if getattr(model.cfg, "attention_dir", "causal") != "causal":
         raise UnsupportedModel(f"{name!r} attends in both directions: only causal language models work")
+    if backend == "bridge":
+        _check_bridge(model, name)
+        return
     for layer, block in enumerate(model.blocks):
         if not hasattr(getattr(block, "attn", None), "hook_z"):
             raise UnsupportedModel(f"layer {layer} of {name!r} has no hook_z, so its heads cannot be removed")
+
+
+def _check_bridge(model: Any, name: str) -> None:
+    """Refuse bridges without the parts that evaluation needs, or with heads that differ between layers."""
+    inside = getattr(model.original_model, "config", None)
+    if getattr(inside, "is_encoder_decoder", False) or not getattr(
+        model.adapter, "supports_causal_loss", True
+    ):
+        raise UnsupportedModel(f"{name!r} does not predict next tokens: only causal language models work")
+    absent = [part for part in ("embed", "blocks", "ln_final", "unembed") if part not in model._modules]
+    if absent:
+        raise UnsupportedModel(f"the bridge of {name!r} has no {absent[0]}, so it cannot be evaluated")
+    width = model.cfg.n_heads * model.cfg.d_head * model.cfg.d_model
+    for layer, block in enumerate(model.blocks):
+        projection = raw(getattr(block._modules.get("attn"), "o", None))
+        if projection is None or getattr(projection, "weight", None) is None:
+            raise UnsupportedModel(f"layer {layer} of {name!r} has no hook_z, so its heads cannot be removed")
+        if projection.weight.numel() != width:
+            raise UnsupportedModel(
+                f"layer {layer} of {name!r} does not have {model.cfg.n_heads} heads of width {model.cfg.d_head} like "
+                f"the others, so its heads cannot be removed"
+            )
 
 
 def check_in_memory(tensors: Iterable[tuple[str, torch.Tensor]], name: str) -> None:
@@ -122,27 +154,40 @@ def check_value_biases(model: Any, name: str) -> None:
     that part of its output. It shows as value biases that are all zero, beside an output bias that is not,
     in an architecture that has value biases.
     """
-    if model.cfg.original_architecture not in VALUE_BIAS_ARCHITECTURES:
+    bridged = backend_of(model) == "bridge"
+    architecture = model.cfg.architecture if bridged else model.cfg.original_architecture
+    if architecture not in VALUE_BIAS_ARCHITECTURES:
         return
-    attentions = [block.attn for block in model.blocks]
-    if any(bool(attn.b_V.any()) for attn in attentions):
+    biases = [_value_and_output_bias(block.attn, bridged) for block in model.blocks]
+    if any(value is not None and bool(value.any()) for value, _ in biases):
         return
-    if any(bool(attn.b_O.any()) for attn in attentions):
+    if any(output is not None and bool(output.any()) for _, output in biases):
+        raw_way = (
+            "leave out enable_compatibility_mode, or give it no_processing=True"
+            if bridged
+            else "load it with HookedTransformer.from_pretrained_no_processing"
+        )
         raise UnsupportedModel(
             f"the value biases of {name!r} are folded into its output biases, so a removed head would keep "
-            f"part of its effect: load it with HookedTransformer.from_pretrained_no_processing, or by name "
-            f"with cel_lens.load_model"
+            f"part of its effect: {raw_way}, or load it by name with cel_lens.load_model"
         )
 
 
-def check_parity(model: Any, hf_model: Any, name: str) -> float:
+def _value_and_output_bias(attention: Any, bridged: bool) -> tuple[Any, Any]:
+    if not bridged:
+        return attention.b_V, attention.b_O
+    return getattr(raw(attention.v), "bias", None), getattr(raw(attention.o), "bias", None)
+
+
+def check_parity(model: Any, reference: Any, name: str) -> float:
     """Refuse a conversion whose logits differ from those of the transformers model.
 
     Also checks that ``hook_z`` is ``[batch, position, head, d_head]`` in every layer.
 
     Args:
-        model: The converted ``HookedTransformer``, on the CPU.
-        hf_model: The transformers model it was made from.
+        model: The converted model, on the CPU.
+        reference: The transformers model it was made from, or its :func:`reference_logits`, which have to be
+            taken before a bridge is put around it.
         name: How messages call it.
 
     Returns:
@@ -153,23 +198,45 @@ def check_parity(model: Any, hf_model: Any, name: str) -> float:
             shape.
         ModelLoadError: If the checkpoint itself gives logits that are not finite.
     """
-    error = parity_error(model, hf_model, name)
+    error = parity_error(model, reference, name)
     dtype = str(model.cfg.dtype).removeprefix("torch.")
-    if not error <= _TOLERANCE.get(dtype, 1.5e-1):  # also when the difference is NaN
+    if not error <= _tolerance(model):  # also when the difference is NaN
         raise UnsupportedModel(
-            f"{name!r} gives other logits in TransformerLens {version('transformer-lens')} than in "
+            f"{name!r} gives other logits in {transformer_lens_name()} than in "
             f"transformers {version('transformers')} (relative difference {error:.2g} in {dtype}): "
             f"TransformerLens does not carry this architecture over exactly, so it is refused"
         )
     return error
 
 
-def parity_error(model: Any, hf_model: Any, name: str, n_tokens: int = _PARITY_TOKENS) -> float:
+def reference_logits(hf_model: Any, name: str, n_tokens: int = _PARITY_TOKENS) -> torch.Tensor:
+    """Logits of a transformers model on one fixed prompt, ``[1, pos, vocabulary]``, in float32.
+
+    Raises:
+        ModelLoadError: If they are not finite.
+    """
+    import torch
+
+    weight = next(hf_model.parameters())
+    vocabulary = hf_model.get_input_embeddings().weight.shape[0]
+    longest = getattr(hf_model.config, "max_position_embeddings", None) or n_tokens
+    tokens = _fixed_prompt(min(n_tokens, longest), vocabulary, weight.device)
+    with quiet(), torch.inference_mode():
+        logits: torch.Tensor = hf_model(tokens, use_cache=False).logits.float()
+    if not bool(logits.isfinite().all()):
+        dtype = str(weight.dtype).removeprefix("torch.")
+        raise ModelLoadError(
+            f"{name!r} gives logits that are not finite in {dtype}: try float32, or check the checkpoint"
+        )
+    return logits
+
+
+def parity_error(model: Any, reference: Any, name: str, n_tokens: int = _PARITY_TOKENS) -> float:
     """Largest logit difference on one fixed prompt, as a fraction of the largest logit.
 
     Args:
-        model: The converted ``HookedTransformer``.
-        hf_model: The transformers model, on the same device.
+        model: The converted model.
+        reference: The transformers model on the same device, or its :func:`reference_logits`.
         name: How messages call it.
         n_tokens: Length of the prompt, cut to the context of the model.
 
@@ -179,28 +246,82 @@ def parity_error(model: Any, hf_model: Any, name: str, n_tokens: int = _PARITY_T
     """
     import torch
 
-    n_tokens = min(n_tokens, model.cfg.n_ctx)
-    # Fixed ids, spread over the vocabulary: no tokenizer is needed and no two are neighbours.
-    ids = (torch.arange(n_tokens) * 7919 + 11) % model.cfg.d_vocab
-    tokens = ids[None].to(next(model.parameters()).device)
-    shapes: dict[str, tuple[int, ...]] = {}
+    lens = lens_of(model)
+    n_tokens = min(n_tokens, lens.n_ctx)
+    theirs = (
+        reference[:, :n_tokens]
+        if isinstance(reference, torch.Tensor)
+        else reference_logits(reference, name, n_tokens)
+    )
+    tokens = _fixed_prompt(n_tokens, theirs.shape[-1], lens.device)
+    shapes: dict[int, tuple[int, ...]] = {}
 
-    def record(z: torch.Tensor, hook: Any) -> None:
-        shapes[hook.name] = tuple(z.shape)
+    def record(layer: int) -> Any:
+        return lambda module, inputs, output: shapes.__setitem__(layer, tuple(output.shape))
 
-    with quiet(), torch.inference_mode():
-        hooks = [(f"blocks.{layer}.attn.hook_z", record) for layer in range(model.cfg.n_layers)]
-        ours = model.run_with_hooks(tokens, fwd_hooks=hooks, prepend_bos=False).float()
-        theirs = hf_model(tokens, use_cache=False).logits.float()
-    expected = (1, n_tokens, model.cfg.n_heads, model.cfg.d_head)
-    for hook_name, shape in shapes.items():
-        if shape != expected:
-            raise UnsupportedModel(f"{hook_name} of {name!r} has shape {shape} instead of {expected}")
-    if not bool(theirs.isfinite().all()):
-        dtype = str(model.cfg.dtype).removeprefix("torch.")
-        raise ModelLoadError(
-            f"{name!r} gives logits that are not finite in {dtype}: try float32, or check the checkpoint"
-        )
+    with quiet(), torch.inference_mode(), ExitStack() as hooks:
+        for layer in range(lens.n_layers):
+            hooks.callback(lens.hook_z(layer).register_forward_hook(record(layer)).remove)
+        ours = lens.logits(lens.residual(tokens, torch.ones_like(tokens)))
+    expected = (1, n_tokens, lens.n_heads, lens.d_head)
+    for layer in range(lens.n_layers):
+        if shapes.get(layer) != expected:
+            raise UnsupportedModel(
+                f"blocks.{layer}.attn.hook_z of {name!r} has shape {shapes.get(layer)} instead of {expected}"
+            )
     if ours.shape != theirs.shape:
         return math.inf
     return float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-9))
+
+
+def check_cache(model: Any, name: str) -> float:
+    """Refuse a model that decodes something else with a cache, or behind padding, than without.
+
+    TransformerLens reads names inside transformers that change between releases; where they do not fit
+    together, a cache stays empty without an error.
+
+    Args:
+        model: The loaded model.
+        name: How messages call it.
+
+    Returns:
+        The largest difference, as a fraction of the largest logit.
+
+    Raises:
+        UnsupportedModel: If they differ by more than the precision explains.
+    """
+    import torch
+
+    lens = lens_of(model)
+    n_tokens = min(_CACHED_TOKENS, lens.n_ctx)
+    tokens = _fixed_prompt(n_tokens, _vocabulary(model), lens.device)
+    mask, padded = torch.ones_like(tokens), torch.nn.functional.pad(tokens, (2, 0))
+    with quiet(), torch.inference_mode():
+        whole = lens.logits(lens.residual(tokens, mask)[:, -1])
+        cache, start = lens.new_cache(1), 2 + n_tokens // 2
+        shown = torch.nn.functional.pad(mask, (2, 0))
+        last = lens.residual(padded[:, :start], shown[:, :start], cache)
+        for place in range(start, padded.shape[1]):
+            last = lens.residual(padded[:, place : place + 1], shown[:, place : place + 1], cache)
+        off = float((lens.logits(last[:, -1]) - whole).abs().max() / whole.abs().max().clamp_min(1e-9))
+    if not off <= _tolerance(model):
+        raise UnsupportedModel(
+            f"{name!r} decodes other text with a cache than without (relative difference {off:.2g}): "
+            f"{transformer_lens_name()} and transformers {version('transformers')} do not fit together for it"
+        )
+    return off
+
+
+def _fixed_prompt(n_tokens: int, vocabulary: int, device: torch.device) -> torch.Tensor:
+    """Fixed ids, spread over the vocabulary: no tokenizer is needed and no two are neighbours, ``[1, pos]``."""
+    import torch
+
+    return ((torch.arange(n_tokens) * 7919 + 11) % vocabulary)[None].to(device)
+
+
+def _vocabulary(model: Any) -> int:
+    return int(model.cfg.d_vocab)
+
+
+def _tolerance(model: Any) -> float:
+    return _TOLERANCE.get(str(next(model.parameters()).dtype).removeprefix("torch."), 1.5e-1)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cel_lens.errors import ModelLoadError, UnsupportedModel
+from cel_lens.models.backends import has_hooked, transformer_lens_name
 from cel_lens.models.checkpoints import Checkpoint, first_line
 from cel_lens.models.quiet import quiet
 from cel_lens.models.sources import ModelSource
@@ -83,7 +84,13 @@ def load_research_model(source: ModelSource, dtype: torch.dtype) -> HookedTransf
 
     Raises:
         ModelLoadError: If it cannot be fetched or read.
+        UnsupportedModel: If the installed TransformerLens has no ``HookedTransformer``.
     """
+    if not has_hooked():
+        raise UnsupportedModel(
+            f"{source.name!r} exists for HookedTransformer only, which {transformer_lens_name()} does not have: "
+            f"install transformer-lens below version 4"
+        )
     with quiet():
         from transformer_lens import HookedTransformer
         from transformers import AutoTokenizer
@@ -108,7 +115,9 @@ def load_research_model(source: ModelSource, dtype: torch.dtype) -> HookedTransf
 
 def _refusal(checkpoint: Checkpoint, reason: str) -> UnsupportedModel:
     architecture = checkpoint.config["architectures"][0]
-    return UnsupportedModel(f"TransformerLens cannot express {checkpoint.name!r} ({architecture}): {reason}")
+    return UnsupportedModel(
+        f"HookedTransformer cannot express {checkpoint.name!r} ({architecture}): {reason}"
+    )
 
 
 @contextmanager
@@ -162,7 +171,7 @@ def _window(hf_config: Any, cfg: Any) -> int | None:
     return getattr(hf_config, "sliding_window", None)
 
 
-def attach_tokenizer(model: HookedTransformer, tokenizer: Any, eos_token_ids: tuple[int, ...]) -> None:
+def attach_tokenizer(model: Any, tokenizer: Any, eos_token_ids: tuple[int, ...]) -> None:
     """Give the model its checkpoint's own tokenizer, which goes on encoding as the checkpoint does.
 
     ``HookedTransformer.set_tokenizer`` would load it again with a BOS token forced on.

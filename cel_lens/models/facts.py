@@ -7,12 +7,11 @@ import json
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
-from cel_lens.models.sources import SourceKind
-
-if TYPE_CHECKING:
-    from transformer_lens import HookedTransformer
+from cel_lens.models.backends import backend_of
+from cel_lens.models.protocol import Backend
+from cel_lens.models.sources import ModelSource, SourceKind
 
 __all__ = ["ModelFacts", "model_facts", "weights_digest"]
 
@@ -26,7 +25,8 @@ class ModelFacts:
     Attributes:
         name: What the user asked for; for a caller's own object, its ``cfg.model_name``.
         source: Where it came from.
-        backend: The class that runs it.
+        backend: The class of TransformerLens that runs it: ``HookedTransformer`` or ``TransformerBridge``.
+        backend_reason: Why ``load_model`` took the bridge although it was not asked to; ``None`` otherwise.
         n_layers: Transformer blocks.
         n_heads: Query heads per block.
         n_key_value_heads: Key/value heads per block; equal to ``n_heads`` without grouping.
@@ -43,7 +43,8 @@ class ModelFacts:
 
     name: str
     source: SourceKind
-    backend: Literal["hooked"]
+    backend: Backend
+    backend_reason: str | None = None
     n_layers: int
     n_heads: int
     n_key_value_heads: int
@@ -63,15 +64,27 @@ class _Origin:
     name: str
     source: SourceKind
     eos_token_ids: tuple[int, ...]
+    backend_reason: str | None = None
 
 
 # TransformerLens' object has no place for these, and adding attributes to it would change the user's model.
 _ORIGINS: weakref.WeakKeyDictionary[Any, _Origin] = weakref.WeakKeyDictionary()
 
 
-def remember(model: HookedTransformer, name: str, source: SourceKind, eos_token_ids: Iterable[int]) -> None:
+def remember(
+    model: Any,
+    source: ModelSource,
+    *,
+    eos_token_ids: Iterable[int],
+    backend_reason: str | None = None,
+) -> None:
     """Note where a model came from, for as long as the model lives."""
-    _ORIGINS[model] = _Origin(name=name, source=source, eos_token_ids=tuple(eos_token_ids))
+    _ORIGINS[model] = _Origin(
+        name=source.name,
+        source=source.kind,
+        eos_token_ids=tuple(eos_token_ids),
+        backend_reason=backend_reason,
+    )
 
 
 def is_remembered(model: object) -> bool:
@@ -82,23 +95,22 @@ def is_remembered(model: object) -> bool:
         return False
 
 
-def model_facts(model: HookedTransformer) -> ModelFacts:
+def model_facts(model: Any) -> ModelFacts:
     """Collect the facts of a model; takes milliseconds, so it can be asked again after an edit.
 
     Args:
-        model: A model from ``load_model``, or any ``HookedTransformer``.
+        model: A model from ``load_model``, or any ``HookedTransformer`` or ``TransformerBridge``.
     """
     cfg = model.cfg
     weight = next(model.parameters())
     origin = _ORIGINS.get(model)
     if origin is None:
-        origin = _Origin(
-            name=str(cfg.model_name), source="object", eos_token_ids=tokenizer_eos(model.tokenizer)
-        )
+        origin = _Origin(name=str(cfg.model_name), source="object", eos_token_ids=_object_eos(model))
     return ModelFacts(
         name=origin.name,
         source=origin.source,
-        backend="hooked",
+        backend=backend_of(model) or "hooked",
+        backend_reason=origin.backend_reason,
         n_layers=cfg.n_layers,
         n_heads=cfg.n_heads,
         n_key_value_heads=cfg.n_key_value_heads or cfg.n_heads,
@@ -114,7 +126,7 @@ def model_facts(model: HookedTransformer) -> ModelFacts:
     )
 
 
-def weights_digest(model: HookedTransformer) -> str:
+def weights_digest(model: Any) -> str:
     """SHA-256 over name, shape, precision and an evenly spaced sample of every weight tensor.
 
     The sample has about a thousand elements per tensor: enough to tell checkpoints, precisions and edits of
@@ -136,6 +148,14 @@ def weights_digest(model: HookedTransformer) -> str:
         digest.update(f"{name} {tuple(parameter.shape)} {parameter.dtype}\n".encode())
         digest.update(sample.numpy().tobytes())
     return digest.hexdigest()
+
+
+def _object_eos(model: Any) -> tuple[int, ...]:
+    """What ends an answer of a caller's own object: the generation config of a bridge, else the tokenizer."""
+    inside = getattr(model, "original_model", None)
+    ids = getattr(getattr(inside, "generation_config", None), "eos_token_id", None)
+    listed = tuple(ids) if isinstance(ids, (list, tuple)) else (ids,)
+    return tuple(one for one in listed if isinstance(one, int)) or tokenizer_eos(model.tokenizer)
 
 
 def tokenizer_eos(tokenizer: Any) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from transformer_lens.components.rms_norm import RMSNorm
 
 from cel_lens.models.hooked import HookedLens
 from cel_lens.models.protocol import AttentionRule, Projected
+from cel_lens.models.steps import rms_normalise, turn
 
 __all__ = ["HookedLayers", "why_not_by_layer"]
 
@@ -132,11 +133,7 @@ class HookedLayers:
         else:
             at = offsets[:, None] + torch.arange(heads.shape[1], device=heads.device)
             cos, sin = attn.rotary_cos[at, None], attn.rotary_sin[at, None]
-        half = heads.shape[-1] // 2
-        turned = heads * cos
-        turned[..., :half].addcmul_(heads[..., half:], sin[..., :half], value=-1)
-        turned[..., half:].addcmul_(heads[..., :half], sin[..., half:])
-        return turned
+        return turn(heads, cos, sin)
 
     def logits(self, residual: Tensor) -> Tensor:
         """Final normalisation and unembedding of chosen positions, ``[positions, d_model]`` to float32 logits."""
@@ -150,10 +147,7 @@ def _normalise(module: Any, residual: Tensor) -> Tensor:
     if type(module) is not RMSNorm or residual.dtype != torch.float32:
         normed: Tensor = module(residual)
         return normed
-    size = torch.linalg.vector_norm(residual, dim=-1, keepdim=True)
-    scale = size.square_().div_(residual.shape[-1]).add_(module.eps).rsqrt_()
-    weighted: Tensor = (residual * scale).mul_(module.w)
-    return weighted
+    return rms_normalise(residual, module.w, module.eps)
 
 
 def _turns_halves(cfg: Any) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cel_lens.errors import UnsupportedModel
+from cel_lens.models.backends import backend_of
+from cel_lens.models.bridge import BridgeLens
 from cel_lens.models.hooked import HookedLens
 from cel_lens.models.protocol import LensModel
 
@@ -18,13 +20,12 @@ def lens_of(model: Any) -> LensModel:
         model: What :func:`cel_lens.load_model` returned, or such an object of your own.
 
     Raises:
-        UnsupportedModel: If it is not a model of TransformerLens.
+        UnsupportedModel: If it is neither a ``HookedTransformer`` nor a ``TransformerBridge``.
     """
-    from transformer_lens import HookedTransformer
-
-    if not isinstance(model, HookedTransformer):
+    backend = backend_of(model)
+    if backend is None:
         raise UnsupportedModel(
-            f"a {type(model).__name__} cannot be ablated here: give a HookedTransformer "
+            f"a {type(model).__name__} cannot be ablated here: give a HookedTransformer or a TransformerBridge "
             "(load_model returns one, from a name, a folder or a GGUF file)"
         )
-    return HookedLens(model)
+    return HookedLens(model) if backend == "hooked" else BridgeLens(model)

@@ -114,9 +114,13 @@ def _looks_like_path(name: str) -> bool:
 def _listed_names() -> dict[str, str]:
     """Every name and alias of TransformerLens in lower case, with its Hugging Face repository."""
     with quiet():
-        from transformer_lens.loading_from_pretrained import make_model_alias_map
+        from transformer_lens.supported_models import MODEL_ALIASES, OFFICIAL_MODEL_NAMES
 
-        return dict(make_model_alias_map())
+    found: dict[str, str] = {}
+    for repo in OFFICIAL_MODEL_NAMES:
+        found |= {alias.lower(): repo for alias in MODEL_ALIASES.get(repo, [])}
+        found[repo.lower()] = repo
+    return found
 
 
 def _unknown(name: str, known: list[str]) -> str:

@@ -20,6 +20,9 @@ PROJECTIONS: dict[str, Callable[[Any, int], Any]] = {
     "qwen3": _LLAMA_LIKE,
     "mistral": _LLAMA_LIKE,
     "phi3": _LLAMA_LIKE,
+    "smollm3": _LLAMA_LIKE,
+    "gemma2": _LLAMA_LIKE,
+    "gemma3": _LLAMA_LIKE,
     "gpt2": lambda hf, layer: hf.transformer.h[layer].attn.c_proj,
     "gpt_neox": lambda hf, layer: hf.gpt_neox.layers[layer].attention.dense,
 }

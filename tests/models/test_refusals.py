@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import torch
 
 from cel_lens.errors import CelLensError, InvalidInput, ModelLoadError, UnsupportedModel
 from cel_lens.models import load_model, model_facts
+from cel_lens.models.backends import has_hooked
 from cel_lens.models.checks import parity_error
-from tests.models.tiny import build_hf, edit_config, tiny_folder, tiny_gguf, tiny_hf
+from tests.models.tiny import build_hf, edit_config, needs_hooked, tiny_folder, tiny_gguf, tiny_hf, tiny_model
 
 
 @pytest.fixture
@@ -189,9 +191,7 @@ def test_packed_weights(tmp_path, method):
         {"model_type": "bert", "architectures": ["BertForMaskedLM"]},
         {"model_type": "no-such-type", "architectures": ["NoSuchForCausalLM"]},
         {"model_type": "mamba", "architectures": ["MambaForCausalLM"]},
-        {"head_dim": 12},  # TransformerLens' Llama branch does not read it
-        {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}},
-        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}},
+        {"head_dim": 12},  # other than the weights
     ],
 )
 def test_what_transformerlens_cannot_express(tmp_path, entries):
@@ -202,18 +202,35 @@ def test_what_transformerlens_cannot_express(tmp_path, entries):
     assert "\n" not in str(caught.value)
 
 
-def test_output_bias_that_would_be_lost(tmp_path):
-    # TransformerLens' Llama branch drops attention biases: only the comparison of logits notices.
-    folder = tiny_folder("llama", tmp_path / "m", attention_bias=True)
-    message = refused(folder, UnsupportedModel)
-    assert "TransformerLens 3." in message
-    assert "transformers 5." in message
+ONLY_AS_A_BRIDGE = [
+    # HookedTransformer's Llama branch drops attention biases: only the comparison of logits notices.
+    ("llama", {"attention_bias": True}, "TransformerLens 3."),
+    ("llama", {"head_dim": 12}, "other logits|cannot express"),
+    ("llama", {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}, "'yarn'"),
+    ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}}, "'linear'"),
+    (
+        "gpt_neox",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5}},
+        "rotary base",
+    ),
+]
 
 
-def test_rotary_base_that_would_be_lost(tmp_path):
-    rope = {"rope_type": "default", "rope_theta": 500000.0, "partial_rotary_factor": 0.5}
-    folder = tiny_folder("gpt_neox", tmp_path / "m", rope_parameters=rope)
-    assert "rotary base" in refused(folder, UnsupportedModel)
+@needs_hooked
+@pytest.mark.parametrize(("family", "changes", "reason"), ONLY_AS_A_BRIDGE)
+def test_what_only_the_bridge_expresses_is_refused_as_hooked_transformer(tmp_path, family, changes, reason):
+    folder = tiny_folder(family, tmp_path / "m", **changes)
+    assert re.search(reason, refused(folder, UnsupportedModel, backend="hooked"))
+
+
+@pytest.mark.parametrize(("family", "changes", "reason"), ONLY_AS_A_BRIDGE)
+def test_what_only_the_bridge_expresses_is_loaded_as_one(family, changes, reason):
+    model = tiny_model(family, **changes)
+    facts = model_facts(model)
+    assert facts.backend == "bridge"
+    if has_hooked():
+        assert re.search(reason, facts.backend_reason)
+    assert parity_error(model, tiny_hf(family, **changes), family, n_tokens=256) < 1e-4
 
 
 # --- hub ------------------------------------------------------------------------------------------

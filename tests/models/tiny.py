@@ -14,12 +14,22 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from cel_lens.models import load_model
+from cel_lens.models.backends import has_hooked, transformer_lens_name
 from cel_lens.models.quiet import quiet
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "phi3", "gpt2", "gpt_neox")
+"""Families that ``HookedTransformer`` expresses; the bridge does too."""
+
+BRIDGE_ONLY = ("smollm3", "gemma2", "gemma3")
+"""Families that need the bridge."""
+
+needs_hooked = pytest.mark.skipif(
+    not has_hooked(), reason=f"{transformer_lens_name()} has no HookedTransformer, which this is about"
+)
 
 LLAMA3_ROPE = {
     "rope_type": "llama3",
@@ -56,6 +66,28 @@ _SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("Qwen3", {**_GROUPED, "head_dim": 12}),
     "mistral": ("Mistral", {**_GROUPED, "sliding_window": None}),
     "phi3": ("Phi3", _GROUPED),
+    "smollm3": ("SmolLM3", {**_GROUPED, "no_rope_layers": [1, 0, 1]}),
+    "gemma2": (
+        "Gemma2",
+        {
+            **_GROUPED,
+            "head_dim": 12,
+            "sliding_window": 5,
+            "query_pre_attn_scalar": 10,
+            "attn_logit_softcapping": 2.0,
+            "final_logit_softcapping": 8.0,
+        },
+    ),
+    "gemma3": (
+        "Gemma3",
+        {
+            **_GROUPED,
+            "head_dim": 12,
+            "sliding_window": 5,
+            "query_pre_attn_scalar": 10,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
     "gpt2": ("GPT2", {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 256}),
     "gpt_neox": (
         "GPTNeoX",
@@ -114,7 +146,7 @@ def build_hf(family: str, *, seed: int = 0, **changes: Any) -> Any:
     import transformers
 
     prefix, shape = _SHAPES[family]
-    config_class = getattr(transformers, f"{prefix}Config")
+    config_class = getattr(transformers, "Gemma3TextConfig" if family == "gemma3" else f"{prefix}Config")
     suffix = "LMHeadModel" if family == "gpt2" else "ForCausalLM"
     entries = {
         "vocab_size": 128,
@@ -128,7 +160,7 @@ def build_hf(family: str, *, seed: int = 0, **changes: Any) -> Any:
         model = getattr(transformers, prefix + suffix)._from_config(
             config_class(**entries), attn_implementation="eager"
         )
-    _randomise(model, seed)
+    _randomise(model, seed, scale=0.0 if family.startswith("gemma") else 1.0)
     return model.eval().requires_grad_(False)
 
 
@@ -138,7 +170,7 @@ def tiny_folder(
     """Write a tiny random checkpoint with its tokenizer.
 
     Args:
-        family: One of ``FAMILIES``.
+        family: One of ``FAMILIES`` or ``BRIDGE_ONLY``.
         path: The folder to write, made if absent.
         seed: Of the weights.
         add_bos: Whether the tokenizer begins with BOS; by default it does for ``"llama"`` only.
@@ -154,9 +186,9 @@ def tiny_folder(
     return path
 
 
-def tiny_model(family: str, *, seed: int = 0, **changes: Any) -> Any:
+def tiny_model(family: str, *, seed: int = 0, backend: str = "auto", **changes: Any) -> Any:
     """The same model as ``tiny_hf``, loaded with ``load_model``; one object per session and arguments."""
-    return _cached_model(family, seed, _frozen(changes))
+    return _cached_model(family, seed, backend, _frozen(changes))
 
 
 def tiny_hf(family: str, *, seed: int = 0, **changes: Any) -> Any:
@@ -182,9 +214,10 @@ def _frozen(changes: dict[str, Any]) -> str:
 
 
 @functools.cache
-def _cached_model(family: str, seed: int, changes: str) -> Any:
+def _cached_model(family: str, seed: int, backend: Any, changes: str) -> Any:
     with tempfile.TemporaryDirectory(prefix="tiny-") as folder:
-        return load_model(tiny_folder(family, Path(folder), seed=seed, **_thawed(changes)), device="cpu")
+        tiny_folder(family, Path(folder), seed=seed, **_thawed(changes))
+        return load_model(Path(folder), device="cpu", backend=backend)
 
 
 @functools.cache
@@ -198,14 +231,15 @@ def _thawed(changes: str) -> dict[str, Any]:
     return dict(ast.literal_eval(changes))
 
 
-def _randomise(model: Any, seed: int) -> None:
+def _randomise(model: Any, seed: int, *, scale: float) -> None:
+    """``scale`` is what the weight of a normalisation is near: Gemma adds one to it."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter.ndim == 1:
                 is_scale = name.endswith("weight")
-                parameter.copy_(1 + 0.2 * noise if is_scale else 0.3 * noise)
+                parameter.copy_(scale + 0.2 * noise if is_scale else 0.3 * noise)
             else:
                 # Large enough that heads matter, small enough that activations stay moderate.
                 parameter.copy_(noise / math.sqrt(min(parameter.shape)))
