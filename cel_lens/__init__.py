@@ -14,6 +14,7 @@ from cel_lens.errors import (
 from cel_lens.heads import INTACT, Head, HeadSet
 
 if TYPE_CHECKING:
+    from cel_lens.analysis import HeadRole, HeadRoles, find_critical_heads, head_roles
     from cel_lens.evaluation import evaluate_heads
     from cel_lens.export import export_ablated
     from cel_lens.models import load_model, zero_ablation
@@ -48,6 +49,8 @@ __all__ = [
     "Generate",
     "Generation",
     "Head",
+    "HeadRole",
+    "HeadRoles",
     "HeadSet",
     "InvalidInput",
     "ModelLoadError",
@@ -61,7 +64,9 @@ __all__ = [
     "evaluate_heads",
     "export_ablated",
     "find_beneficial_heads",
+    "find_critical_heads",
     "get_task",
+    "head_roles",
     "load_model",
     "make_panels",
     "register_task",
@@ -70,6 +75,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "cel_lens.analysis": ("HeadRole", "HeadRoles", "find_critical_heads", "head_roles"),
     "cel_lens.evaluation": ("evaluate_heads",),
     "cel_lens.export": ("export_ablated",),
     "cel_lens.models": ("load_model", "zero_ablation"),

@@ -18,7 +18,13 @@ from scipy.stats import binom, norm
 from cel_lens.errors import InvalidInput
 from cel_lens.results import GainEstimate
 
-__all__ = ["estimate_gain", "mcnemar_exact", "paired_counts", "tango_interval"]
+__all__ = [
+    "estimate_gain",
+    "holm_adjust",
+    "mcnemar_exact",
+    "paired_counts",
+    "tango_interval",
+]
 
 
 def paired_counts(intact: npt.ArrayLike, ablated: npt.ArrayLike) -> tuple[int, int]:
@@ -96,6 +102,32 @@ def tango_interval(n: int, rescued: int, damaged: int, *, confidence: float = 0.
     low = -1.0 if excess(-1.0, 1.0) <= 0 else float(brentq(excess, -1.0, point, args=(1.0,), xtol=1e-12))
     high = 1.0 if excess(1.0, -1.0) <= 0 else float(brentq(excess, point, 1.0, args=(-1.0,), xtol=1e-12))
     return low, high
+
+
+def holm_adjust(p_values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Adjust p-values of one family: rejecting those up to a level errs anywhere with at most that probability.
+
+    Args:
+        p_values: Shape ``[tests]``, each from 0 to 1; they may depend on each other in any way.
+
+    Returns:
+        Adjusted p-values in the same order, from 0 to 1, none below its own.
+
+    Raises:
+        InvalidInput: If a value is no probability.
+
+    References:
+        Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of
+        Statistics 6 (1979).
+    """
+    given = np.asarray(p_values, dtype=np.float64)
+    if given.ndim != 1 or not bool(np.all((given >= 0) & (given <= 1))):
+        raise InvalidInput("p-values are a list of numbers from 0 to 1")
+    order = np.argsort(given, kind="stable")
+    raised = np.maximum.accumulate(given[order] * np.arange(given.size, 0, -1))
+    adjusted = np.empty_like(given)
+    adjusted[order] = np.minimum(raised, 1.0)
+    return adjusted
 
 
 def estimate_gain(
