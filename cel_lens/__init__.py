@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cel_lens.analysis import HeadRole, HeadRoles, find_critical_heads, head_roles
     from cel_lens.evaluation import evaluate_heads
     from cel_lens.export import export_ablated
-    from cel_lens.models import load_model, zero_ablation
+    from cel_lens.models import ParityReport, load_model, parity_report, zero_ablation
     from cel_lens.results import BeneficialHeads, GainEstimate, Outcomes, SearchConfig
     from cel_lens.search import find_beneficial_heads
     from cel_lens.tasks import (
@@ -56,6 +56,7 @@ __all__ = [
     "ModelLoadError",
     "Outcomes",
     "Panels",
+    "ParityReport",
     "RunFolderError",
     "SearchConfig",
     "Task",
@@ -69,6 +70,7 @@ __all__ = [
     "head_roles",
     "load_model",
     "make_panels",
+    "parity_report",
     "register_task",
     "write_report",
     "zero_ablation",
@@ -78,7 +80,7 @@ _HOMES = {
     "cel_lens.analysis": ("HeadRole", "HeadRoles", "find_critical_heads", "head_roles"),
     "cel_lens.evaluation": ("evaluate_heads",),
     "cel_lens.export": ("export_ablated",),
-    "cel_lens.models": ("load_model", "zero_ablation"),
+    "cel_lens.models": ("ParityReport", "load_model", "parity_report", "zero_ablation"),
     "cel_lens.results": ("BeneficialHeads", "GainEstimate", "Outcomes", "SearchConfig"),
     "cel_lens.search": ("find_beneficial_heads",),
     "cel_lens.tasks": (

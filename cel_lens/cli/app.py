@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from cel_lens.cli.doctor import doctor
 from cel_lens.cli.evaluate import evaluate, show_prompt
 from cel_lens.cli.export import export
 from cel_lens.cli.search import report, search
@@ -26,6 +27,7 @@ app.command()(evaluate)
 app.command()(show_prompt)
 app.command()(report)
 app.command()(export)
+app.command()(doctor)
 app.add_typer(theory, name="theory")
 
 _INTERRUPTED = 130

@@ -14,11 +14,11 @@ from typing import Any
 
 from cel_lens.errors import InvalidInput, ModelLoadError, UnsupportedModel
 from cel_lens.export.card import Removal, model_card
-from cel_lens.export.projections import Projection, projection_of
 from cel_lens.export.tensors import TensorPlace, n_inputs, read_places, write_zeros
 from cel_lens.heads import Head, HeadSet
 from cel_lens.models.checkpoints import first_line, read_config
 from cel_lens.models.originals import Original, check_unedited, digest_in, open_original, source_of
+from cel_lens.models.projections import Projection, projection_of
 from cel_lens.models.quiet import quiet
 from cel_lens.results import BeneficialHeads
 

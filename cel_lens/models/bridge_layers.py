@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cel_lens.models.bridge import BridgeLens, raw
 from cel_lens.models.protocol import AttentionRule, Projected
-from cel_lens.models.steps import rms_normalise, turn
+from cel_lens.models.steps import rms_normalise, turn, walk
 
 __all__ = ["BridgeLayers", "why_not_by_layer"]
 
@@ -266,7 +266,7 @@ def _inexact(lens: BridgeLens) -> str | None:
         whole = lens.residual(ids[None], torch.ones_like(ids)[None])
         try:
             steps = BridgeLayers(lens)
-            stepped = _walk(steps, ids)
+            stepped = walk(steps, ids[None])
             logits = steps.logits(whole[0])
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
             return f"its layers have steps of their own ({type(error).__name__})"
@@ -279,23 +279,3 @@ def _inexact(lens: BridgeLens) -> str | None:
 def _difference(found: Tensor, expected: Tensor) -> float:
     """The largest difference, as a fraction of the largest value."""
     return float((found - expected).abs().max() / expected.abs().max())
-
-
-def _walk(steps: BridgeLayers, ids: Tensor) -> Tensor:
-    """All layers over one prompt, with attention written out, ``[1, pos, d_model]``."""
-    residual = steps.embed(ids[None], 0)
-    behind = torch.arange(len(ids), device=ids.device)
-    behind = behind[:, None] - behind
-    for layer in range(steps.n_layers):
-        q, k, v = steps.project(layer, residual, 0)
-        rule = steps.attention_rule(layer)
-        group = q.shape[2] // k.shape[2]
-        k, v = k.repeat_interleave(group, dim=2), v.repeat_interleave(group, dim=2)
-        scores = torch.einsum("bqhd,bkhd->bhqk", q.float(), k.float()) / rule.divisor
-        if rule.soft_cap is not None:
-            scores = rule.soft_cap * torch.tanh(scores / rule.soft_cap)
-        hidden = (behind < 0) | (behind >= (rule.window or len(ids)))
-        weights = scores.masked_fill(hidden, -torch.inf).softmax(dim=-1)
-        z = torch.einsum("bhqk,bkhd->bqhd", weights, v.float()).to(q.dtype)
-        residual = steps.finish(layer, residual, z)
-    return residual

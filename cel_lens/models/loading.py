@@ -28,7 +28,7 @@ from cel_lens.models.sources import ModelSource, resolve_source
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["load_model"]
+__all__ = ["load_model", "read_checkpoint"]
 
 _DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -78,7 +78,7 @@ def load_model(
     found = resolve_source(source)
     if found.listed and str(found.repo).startswith(RESEARCH_OWNERS):
         return _load_research(found, torch_dtype, torch_device, backend, local_files_only=local_files_only)
-    checkpoint = _read(found, torch_dtype, local_files_only)
+    checkpoint = read_checkpoint(found, torch_dtype, local_files_only=local_files_only)
     check_finite(checkpoint.hf_model.named_parameters(), found.name)
     model, reason = _convert(checkpoint, found, torch_dtype, backend)
     model = _on_device(model, found, torch_device)
@@ -154,7 +154,18 @@ def _on_device(model: Any, source: ModelSource, device: torch.device) -> Any:
     return model
 
 
-def _read(source: ModelSource, dtype: torch.dtype, local_files_only: bool) -> Checkpoint:
+def read_checkpoint(source: ModelSource, dtype: torch.dtype, *, local_files_only: bool = False) -> Checkpoint:
+    """Read a model as transformers has it.
+
+    Args:
+        source: Where it lies.
+        dtype: Precision to read the weights in.
+        local_files_only: Never use the network.
+
+    Raises:
+        ModelLoadError: If it is missing, out of reach or damaged.
+        UnsupportedModel: If it is of another kind or quantised.
+    """
     if source.kind == "embedded":
         return read_embedded(dtype)
     if source.kind == "hub":

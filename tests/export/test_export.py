@@ -17,9 +17,9 @@ from safetensors import safe_open
 from cel_lens import export_ablated, zero_ablation
 from cel_lens.errors import InvalidInput, ModelLoadError, UnsupportedModel
 from cel_lens.export import checkpoint
-from cel_lens.export.projections import PROJECTIONS
 from cel_lens.heads import HeadSet
 from cel_lens.models import load_model, model_facts, weights_digest
+from cel_lens.models.projections import PROJECTIONS
 from cel_lens.models.quiet import quiet
 from cel_lens.results import BeneficialHeads
 from tests.builders import build_result
@@ -212,7 +212,7 @@ def test_every_listed_kind_is_exported_rightly(
 def test_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:
     folder = any_family("codegen", tmp_path / "source")
     with pytest.raises(
-        UnsupportedModel, match=r"source' is of the kind codegen, .* export works for bloom, gemma,"
+        UnsupportedModel, match=r"source' is of the kind codegen, .* only that of bloom, gemma,"
     ):
         export_ablated(folder, "L0H0", tmp_path / "target")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]

@@ -40,6 +40,27 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 32,
 }
 
+PARITY_CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "Llama": ("llama", {}),
+    "Llama, llama3 positions": ("llama", {"rope_parameters": LLAMA3_ROPE}),
+    "Llama, llama3 positions, tied embeddings": (
+        "llama",
+        {"rope_parameters": LLAMA3_ROPE, "tie_word_embeddings": True},
+    ),
+    "Qwen2": ("qwen2", {}),
+    "Qwen3": ("qwen3", {}),
+    "SmolLM3": ("smollm3", {}),
+    "Gemma-2": ("gemma2", {}),
+    "Gemma-3": ("gemma3", {}),
+    "Mistral": ("mistral", {}),
+    "Mistral, sliding window": ("mistral", {"sliding_window": 8}),
+    "Phi-3": ("phi3", {}),
+    "GPT-2": ("gpt2", {}),
+    "GPT-NeoX": ("gpt_neox", {}),
+    "GPT-NeoX, sequential": ("gpt_neox", {"use_parallel_residual": False}),
+}
+"""What the parity suite runs: a name, its family, and entries of the config."""
+
 BOS, EOS, UNK = "<|bos|>", "<|eos|>", "<|unk|>"
 _ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
 _MERGES = ("t h", "th e", "Ġ t", "Ġ a", "i n", "a n", "an d", "o n", "e r", "Ġ i", "Ġ =", "Ġ +", "Ġ -", "Ġ ?")

@@ -93,6 +93,6 @@ def projection_of(model_type: object, model: str) -> Projection:
     if not isinstance(model_type, str) or model_type not in PROJECTIONS:
         raise UnsupportedModel(
             f"{model!r} is of the kind {model_type}, for which the place of the heads in a checkpoint is not "
-            f"known here: export works for {', '.join(PROJECTIONS)}"
+            f"known here, only that of {', '.join(PROJECTIONS)}"
         )
     return PROJECTIONS[model_type]
