@@ -45,6 +45,21 @@ Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
 DiscoveryCount = Annotated[int, typer.Option("--discovery", help="Examples on which heads are chosen.")]
 HeldoutCount = Annotated[int, typer.Option("--heldout", help="Examples on which the choice is measured.")]
 
+Screening = Annotated[
+    str,
+    typer.Option(
+        help="exhaustive; eliminate: stops what cannot be among the best, same choice; attribution: measures the "
+        "heads that a prediction puts first, not exact."
+    ),
+]
+AttributionTop = Annotated[
+    int | None,
+    typer.Option(help="Heads that attribution chooses; by default a quarter, at least four pools."),
+]
+AttributionSample = Annotated[
+    float, typer.Option(help="Share of the other heads measured at random, to estimate what was missed.")
+]
+
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> Any:
     """The value, if it is one of the known ones."""

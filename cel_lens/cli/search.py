@@ -9,6 +9,8 @@ import typer
 
 from cel_lens.cli.options import (
     AllowCode,
+    AttributionSample,
+    AttributionTop,
     BatchSize,
     Data,
     Device,
@@ -18,6 +20,7 @@ from cel_lens.cli.options import (
     HeldoutCount,
     Metric,
     Model,
+    Screening,
     Seed,
     Settings,
     Style,
@@ -46,9 +49,9 @@ def search(
     heldout: HeldoutCount = 200,
     k: Annotated[int, typer.Option("--k", help="Largest number of heads removed together.")] = 3,
     pool: Annotated[int, typer.Option(help="Best single heads that enter the joint search.")] = 10,
-    screening: Annotated[
-        str, typer.Option(help="exhaustive, or eliminate: stops what cannot be among the best; same choice.")
-    ] = "exhaustive",
+    screening: Screening = "exhaustive",
+    attribution_top: AttributionTop = None,
+    attribution_sample: AttributionSample = 0.1,
     layers: Annotated[
         str | None, typer.Option(help="Screen only these layers, for example 0-5 or 0-2,7.")
     ] = None,
@@ -71,7 +74,9 @@ def search(
         max_heads=k,
         pool_size=pool,
         layers=None if layers is None else parse_layers(layers),
-        screening=one_of("screening", screening, ("exhaustive", "eliminate")),
+        screening=one_of("screening", screening, ("exhaustive", "eliminate", "attribution")),
+        attribution_top=attribution_top,
+        attribution_sample=attribution_sample,
         seed=seed,
         batch_size=batch_size,
         engine=one_of("engine", engine, ("sweep", "reference")),
@@ -119,6 +124,8 @@ def _summary(result: BeneficialHeads) -> str:
         f"Screened         {n_screened} of {n_all} heads{stopped}, then {result.n_subsets} subsets of the "
         f"best {result.config.pool_size}{stopped_subsets}",
     ]
+    if result.attribution is not None:
+        lines.append(f"Attribution      {result.attribution}")
     if provenance.seconds:
         total = sum(provenance.seconds.values()) or 1.0
         shares = ", ".join(f"{name} {value / total:.0%}" for name, value in provenance.seconds.items())

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cel_lens.errors import InvalidInput
 from cel_lens.evaluation.encoding import ChoicePrompt, GenerationPrompt, Prompt, encode_request
 from cel_lens.models.protocol import LensModel
 from cel_lens.tasks import Example, Task
 
-__all__ = ["Batch", "Item", "choice_prompt", "generation_prompt", "make_batches", "make_items"]
+if TYPE_CHECKING:
+    from torch import Tensor, device
+
+__all__ = [
+    "Batch",
+    "Item",
+    "choice_prompt",
+    "generation_prompt",
+    "left_padded",
+    "make_batches",
+    "make_items",
+    "right_padded",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +115,26 @@ def generation_prompt(item: Item) -> GenerationPrompt:
     """The prompt of an item of a generation batch."""
     assert isinstance(item.prompt, GenerationPrompt)
     return item.prompt
+
+
+def left_padded(rows: Sequence[tuple[int, ...]], device: device) -> tuple[Tensor, Tensor]:
+    """Token ids and mask, ``[batch, pos]``, real tokens at the end; padding is masked, so its token does not matter."""
+    return _padded(rows, device, left=True)
+
+
+def right_padded(rows: Sequence[tuple[int, ...]], device: device) -> tuple[Tensor, Tensor]:
+    """Token ids and mask, ``[batch, pos]``, real tokens at the start; padding is masked."""
+    return _padded(rows, device, left=False)
+
+
+def _padded(rows: Sequence[tuple[int, ...]], device: device, *, left: bool) -> tuple[Tensor, Tensor]:
+    import torch
+
+    width = max(map(len, rows))
+    tokens = torch.zeros(len(rows), width, dtype=torch.long)
+    mask = torch.zeros_like(tokens)
+    for place, row in enumerate(rows):
+        where = slice(width - len(row), width) if left else slice(0, len(row))
+        tokens[place, where] = torch.tensor(row)
+        mask[place, where] = 1
+    return tokens.to(device), mask.to(device)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 from cel_lens.errors import InvalidInput
+from cel_lens.evaluation.attribution import Attribution, attribute
 from cel_lens.evaluation.encoding import render, text_digest
 from cel_lens.evaluation.margins import decision_margins
 from cel_lens.evaluation.reference import ReferenceEngine
@@ -90,6 +91,10 @@ class Evaluator:
     def margins(self, examples: Sequence[Example], outcomes: Outcomes) -> tuple[float, ...]:
         """How close the decisions of the intact model are; see :func:`decision_margins`."""
         return decision_margins(self.lens, self.task, examples, outcomes, batch_size=self._batch_size)
+
+    def attribution(self, examples: Sequence[Example], outcomes: Outcomes) -> Attribution:
+        """What removing each head would do, to first order; see :func:`attribute`."""
+        return attribute(self.lens, self.task, examples, outcomes)
 
     def prompt_digest(self, panels: Panels) -> str:
         """SHA-256 over the rendered prompts of both panels."""

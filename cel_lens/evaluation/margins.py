@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cel_lens.evaluation.batches import Item, generation_prompt, make_batches, make_items
+from cel_lens.evaluation.batches import Item, generation_prompt, make_batches, make_items, right_padded
 from cel_lens.models.protocol import LensModel
 from cel_lens.results import Detail, Outcomes
 from cel_lens.tasks import Example, Task
@@ -54,16 +54,10 @@ def _between_choices(detail: Detail) -> float:
 
 def _along_answers(lens: LensModel, items: Sequence[Item], answers: Sequence[tuple[int, ...]]) -> list[float]:
     """One pass over prompts with their answers; logits of one answer at a time."""
-    import torch
-
     prompts = [generation_prompt(item).token_ids for item in items]
     rows = [prompt + answer[:-1] for prompt, answer in zip(prompts, answers, strict=True)]
-    tokens = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
-    mask = torch.zeros_like(tokens)
-    for place, row in enumerate(rows):
-        tokens[place, : len(row)] = torch.tensor(row)
-        mask[place, : len(row)] = 1
-    residual: Tensor = lens.residual(tokens.to(lens.device), mask.to(lens.device))
+    tokens, mask = right_padded(rows, lens.device)
+    residual: Tensor = lens.residual(tokens, mask)
     margins = []
     for place, (prompt, row) in enumerate(zip(prompts, rows, strict=True)):
         top = lens.logits(residual[place, len(prompt) - 1 : len(row)]).topk(2, dim=-1).values

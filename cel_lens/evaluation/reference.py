@@ -16,8 +16,10 @@ from cel_lens.evaluation.batches import (
     Item,
     choice_prompt,
     generation_prompt,
+    left_padded,
     make_batches,
     make_items,
+    right_padded,
 )
 from cel_lens.heads import HeadSet
 from cel_lens.models.ablation import Ablation, ablate
@@ -82,7 +84,9 @@ class ReferenceEngine:
     def _generate(self, batch: Batch, ablation: Ablation) -> dict[int, Response]:
         import torch
 
-        tokens, mask = _left_padded(self._lens, [generation_prompt(one).token_ids for one in batch.items])
+        tokens, mask = left_padded(
+            [generation_prompt(one).token_ids for one in batch.items], self._lens.device
+        )
         cache = self._lens.new_cache(len(batch.items))
         written: list[list[int]] = [[] for _ in batch.items]
         running = list(range(len(batch.items)))
@@ -105,7 +109,7 @@ class ReferenceEngine:
 
     def _score(self, batch: Batch, ablation: Ablation) -> dict[int, Response]:
         rows = _distinct_rows(batch)
-        tokens, mask = _right_padded(self._lens, list(rows))
+        tokens, mask = right_padded(list(rows), self._lens.device)
         ablation.real = mask
         residual = self._lens.residual(tokens, mask)
         return {item.place: self._scores(item, rows, residual, ablation) for item in batch.items}
@@ -162,25 +166,3 @@ def _distinct_rows(batch: Batch) -> dict[tuple[int, ...], int]:
         for continuation in prompt.continuation_ids:
             rows.setdefault(prompt.context_ids + continuation[:-1], len(rows))
     return rows
-
-
-def _left_padded(lens: LensModel, rows: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
-    return _padded(lens, rows, left=True)
-
-
-def _right_padded(lens: LensModel, rows: Sequence[tuple[int, ...]]) -> tuple[Tensor, Tensor]:
-    return _padded(lens, rows, left=False)
-
-
-def _padded(lens: LensModel, rows: Sequence[tuple[int, ...]], *, left: bool) -> tuple[Tensor, Tensor]:
-    """Token ids and mask, ``[batch, pos]``; padding is masked, so its token does not matter."""
-    import torch
-
-    width = max(map(len, rows))
-    tokens = torch.zeros(len(rows), width, dtype=torch.long)
-    mask = torch.zeros_like(tokens)
-    for place, row in enumerate(rows):
-        where = slice(width - len(row), width) if left else slice(0, len(row))
-        tokens[place, where] = torch.tensor(row)
-        mask[place, where] = 1
-    return tokens.to(lens.device), mask.to(lens.device)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cel_lens.heads import HeadSet
+from cel_lens.results.attribution import AttributionScreen
 from cel_lens.results.config import SearchConfig
 from cel_lens.results.gains import OPTIMISTIC, GainEstimate, HeadBound, HeadGain, SubsetBound, SubsetGain
 from cel_lens.results.outcomes import OutcomeMatrix
@@ -33,6 +34,8 @@ class BeneficialHeads:
         screening: Every head that was measured on the whole discovery panel, best first.
         eliminated: With ``screening="eliminate"``, the heads stopped before, with the bound that their gain
             cannot exceed.
+        attribution: With ``screening="attribution"``, what was predicted, the heads that were not evaluated, and
+            the estimated recall of the pool.
         subsets: Every subset of the pool that was measured on the whole discovery panel, best first, single
             heads included.
         eliminated_subsets: With ``screening="eliminate"``, the subsets that could no longer be among the
@@ -56,6 +59,7 @@ class BeneficialHeads:
     heldout_outcomes: OutcomeMatrix
     eliminated: tuple[HeadBound, ...] = ()
     eliminated_subsets: tuple[SubsetBound, ...] = ()
+    attribution: AttributionScreen | None = None
 
     @property
     def n_subsets(self) -> int:
@@ -96,7 +100,9 @@ class BeneficialHeads:
         Returns:
             Columns ``rank, head, layer, index, n, measured, rescued, damaged, gain_points, at_most_points,
             in_pool, chosen``; gains in percentage points on discovery. An eliminated head has no gain, only
-            the bound, and counts of the ``measured`` examples.
+            the bound, and counts of the ``measured`` examples. After a search by attribution there is a column
+            ``predicted_points`` too; heads that were not evaluated stand at the end by it, with ``measured`` 0 and
+            neither gain nor bound.
         """
         import pandas as pd
 
@@ -104,7 +110,7 @@ class BeneficialHeads:
         entries: list[HeadGain | HeadBound] = [*self.screening, *self.eliminated]
         gains = [entry.gain if isinstance(entry, HeadGain) else None for entry in entries]
         bounds = [entry.gain if isinstance(entry, HeadGain) else entry.at_most for entry in entries]
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
                 "rank": range(1, len(entries) + 1),
                 "head": [str(entry.head) for entry in entries],
@@ -122,6 +128,31 @@ class BeneficialHeads:
                 "chosen": [entry.head in self.heads for entry in entries],
             }
         )
+        return frame if self.attribution is None else self._with_predictions(frame, self.attribution)
+
+    def _with_predictions(self, frame: pd.DataFrame, attribution: AttributionScreen) -> pd.DataFrame:
+        import pandas as pd
+
+        left = attribution.not_evaluated
+        more = pd.DataFrame(
+            {
+                "rank": range(len(frame) + 1, len(frame) + len(left) + 1),
+                "head": [str(one.head) for one in left],
+                "layer": [one.head.layer for one in left],
+                "index": [one.head.index for one in left],
+                "n": [one.n for one in left],
+                "measured": 0,
+                "rescued": 0,
+                "damaged": 0,
+                "gain_points": float("nan"),
+                "at_most_points": float("nan"),
+                "in_pool": False,
+                "chosen": False,
+            }
+        )
+        found = pd.concat([frame, more], ignore_index=True) if left else frame
+        points = {str(one.head): 100 * one.predicted for one in attribution.predictions}
+        return found.assign(predicted_points=[points[head] for head in found["head"]])
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write ``result.json``, ``outcomes.npz`` and ``heads.csv`` into a folder.
@@ -164,8 +195,9 @@ class BeneficialHeads:
             f"<td>{100 * entry.gain:+.1f}</td></tr>"
             for entry in self.screening[:5]
         )
+        screened = "" if self.attribution is None else f"<p>{escape(str(self.attribution))}</p>"
         return (
-            f"<p><b>{escape(self.headline)}</b></p>"
+            f"<p><b>{escape(self.headline)}</b></p>{screened}"
             "<table><thead><tr><th>panel</th><th>examples</th><th>intact %</th><th>ablated %</th>"
             "<th>gain (points)</th><th>interval</th><th>McNemar p</th><th></th></tr></thead>"
             f"<tbody>{rows}</tbody></table>"

@@ -31,7 +31,12 @@ class SearchConfig:
         layers: Screen only the heads of these layers; ``None``: all layers.
         screening: ``"exhaustive"`` runs every condition on every discovery example; ``"eliminate"`` stops
             heads that can no longer reach the pool and subsets that can no longer be finalists, which gives
-            the same pool, finalists and choice, and bounds for the others.
+            the same pool, finalists and choice, and bounds for the others. ``"attribution"`` measures only the
+            heads that a first-order prediction puts first, and a random sample of the others that tells how
+            much of the pool it may have missed: sooner, but not exact.
+        attribution_top: With ``screening="attribution"``, how many heads are measured for their prediction, at
+            least ``pool_size``; ``None``: a quarter of them, and at least four times the pool.
+        attribution_sample: The share of the others that is measured at random, above 0 and up to 1.
         seed: Decides which examples form the panels.
         batch_size: Examples run together by the reference engine; the intact and every ablated model use
             the same batches.
@@ -49,7 +54,9 @@ class SearchConfig:
     pool_size: int = 10
     n_finalists: int = 10
     layers: tuple[int, ...] | None = None
-    screening: Literal["exhaustive", "eliminate"] = "exhaustive"
+    screening: Literal["exhaustive", "eliminate", "attribution"] = "exhaustive"
+    attribution_top: int | None = None
+    attribution_sample: float = 0.1
     seed: int = 0
     batch_size: int = 32
     engine: Literal["sweep", "reference"] = "sweep"
@@ -59,8 +66,11 @@ class SearchConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InvalidInput(f"{name} is a whole number from 1, not {value!r}")
-        if self.screening not in ("exhaustive", "eliminate"):
-            raise InvalidInput(f"screening is 'exhaustive' or 'eliminate', not {self.screening!r}")
+        if self.screening not in ("exhaustive", "eliminate", "attribution"):
+            raise InvalidInput(
+                f"screening is 'exhaustive', 'eliminate' or 'attribution', not {self.screening!r}"
+            )
+        self._check_attribution()
         if self.engine not in ("sweep", "reference"):
             raise InvalidInput(f"engine is 'sweep' or 'reference', not {self.engine!r}")
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
@@ -77,3 +87,12 @@ class SearchConfig:
                 f"most {self.max_heads} heads; the joint search takes at most {_MOST_SUBSETS:,}: use a smaller "
                 "pool_size or max_heads"
             )
+
+    def _check_attribution(self) -> None:
+        top, share = self.attribution_top, self.attribution_sample
+        if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < self.pool_size):
+            raise InvalidInput(
+                f"attribution_top is a whole number from the pool size, {self.pool_size}, not {top!r}"
+            )
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+            raise InvalidInput(f"attribution_sample is a share above 0 and up to 1, not {share!r}")

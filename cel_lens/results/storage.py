@@ -15,6 +15,7 @@ import numpy as np
 
 from cel_lens.errors import InvalidInput
 from cel_lens.heads import INTACT, Head, HeadSet
+from cel_lens.results.attribution import AttributionScreen
 from cel_lens.results.beneficial import BeneficialHeads
 from cel_lens.results.config import SearchConfig
 from cel_lens.results.gains import GainEstimate, HeadBound, HeadGain, SubsetBound, SubsetGain
@@ -25,6 +26,9 @@ __all__ = ["FORMAT", "load", "save", "write_text"]
 
 FORMAT = "cel-lens/1"
 """Name and version of the layout of ``result.json``."""
+
+_LATER_SETTINGS = ("attribution_top", "attribution_sample")
+"""Settings that the first results of this format lack."""
 
 _DAMAGED = (OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
 """What Python, numpy and zipfile raise on a file that was cut, overwritten or is of another kind."""
@@ -125,6 +129,7 @@ def to_json(result: BeneficialHeads) -> dict[str, Any]:
             }
             for one in result.eliminated_subsets
         ],
+        "attribution": None if result.attribution is None else result.attribution.to_json(),
         "finalists": [_names(one) for one in result.finalists],
         "config": asdict(result.config),
         "provenance": asdict(result.provenance),
@@ -145,8 +150,13 @@ def from_json(
         raise ValueError(f"format is {document.get('format')!r}, expected {FORMAT!r}")
     known = {"format", "headline"} | {field.name for field in fields(BeneficialHeads)}
     _refuse_unknown(document, known - {"discovery_outcomes", "heldout_outcomes"})
-    config = {field.name: document["config"][field.name] for field in fields(SearchConfig)}
+    config = {
+        field.name: document["config"][field.name]
+        for field in fields(SearchConfig)
+        if field.name in document["config"] or field.name not in _LATER_SETTINGS
+    }
     _refuse_unknown(document["config"], set(config))
+    attribution = document.get("attribution")
     if config["layers"] is not None:
         config["layers"] = tuple(config["layers"])
     provenance = {field.name: document["provenance"][field.name] for field in fields(Provenance)}
@@ -177,6 +187,7 @@ def from_json(
             SubsetBound(heads=HeadSet.of(one["heads"]), **_read_bound(one, "heads"))
             for one in document.get("eliminated_subsets", ())  # absent before subsets could be stopped early
         ),
+        attribution=None if attribution is None else AttributionScreen.from_json(attribution),
     )
     _check_counts(result)
     return result
@@ -246,6 +257,12 @@ def _check_counts(result: BeneficialHeads) -> None:
     for one in observed:
         if (one.n, one.rescued, one.damaged) != _counts(result.discovery_outcomes, one.heads):
             raise ValueError(f"the counts of {one.heads} do not follow from outcomes.npz")
+
+    attribution = result.attribution
+    if attribution is not None:
+        chosen = {one.head for one in attribution.predictions[: attribution.n_chosen]}
+        if chosen | set(attribution.sample) != {one.head for one in result.screening}:
+            raise ValueError("the heads that were measured are not those that the attribution chose and drew")
 
 
 def _counts(matrix: OutcomeMatrix, heads: HeadSet) -> tuple[int, int, int]:

@@ -90,6 +90,7 @@ def find_beneficial_heads(
             discovery=estimate(run, "discovery", frozen.heads),
             screening=screening.gains,
             eliminated=screening.bounds,
+            attribution=screening.attribution,
             subsets=joint.gains,
             eliminated_subsets=joint.bounds,
             finalists=frozen.finalists,

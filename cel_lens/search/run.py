@@ -8,14 +8,14 @@ from typing import Literal, NamedTuple
 
 from cel_lens.errors import EvaluationError, RunFolderError
 from cel_lens.evaluation import Engine, Evaluator
-from cel_lens.heads import INTACT, HeadSet
-from cel_lens.results import OutcomeMatrix, Outcomes
+from cel_lens.heads import INTACT, Head, HeadSet
+from cel_lens.results import HeadPrediction, OutcomeMatrix, Outcomes
 from cel_lens.runtime import Executor, Journal, Progress
 from cel_lens.search.records import ConditionRecord
 from cel_lens.stats import paired_counts
 from cel_lens.tasks import Panels
 
-__all__ = ["PartCounts", "SearchRun", "Side"]
+__all__ = ["PartCounts", "Predictions", "SearchRun", "Side"]
 
 Side = Literal["discovery", "heldout"]
 
@@ -32,6 +32,18 @@ class PartCounts(NamedTuple):
     n: int
     rescued: int
     damaged: int
+
+
+class Predictions(NamedTuple):
+    """What attribution predicts.
+
+    Attributes:
+        heads: Every head of the model, the best prediction first.
+        n_without_margin: Discovery examples for which nothing is predicted.
+    """
+
+    heads: tuple[HeadPrediction, ...]
+    n_without_margin: int
 
 
 class SearchRun:
@@ -130,14 +142,42 @@ class SearchRun:
         """
         found = self.journal.get("elimination order")
         if found is None:
-            intact = self._again or next(iter(self._engine("discovery").evaluate([INTACT])))
-            margins = self._evaluator.margins(self.panels.discovery, intact)
+            margins = self._evaluator.margins(self.panels.discovery, self._intact_answers())
             found = {"places": sorted(range(len(margins)), key=lambda place: (margins[place], place))}
             self.journal.put("elimination order", found)
         places = found.get("places")
         if not isinstance(places, list) or sorted(places) != list(range(len(self.panels.discovery))):
             raise RunFolderError("the journal's order of the examples is damaged: start in a new folder")
         return tuple(places)
+
+    def predictions(self) -> Predictions:
+        """What removing each head would do on discovery, to first order; remembered in the journal.
+
+        Raises:
+            RunFolderError: If the journal's predictions are damaged.
+        """
+        began = time.monotonic()
+        self._progress.stage("attribution", 1)
+        found = self.journal.get("attribution")
+        if found is None:
+            attribution = self._evaluator.attribution(self.panels.discovery, self._intact_answers())
+            found = {
+                "without margin": attribution.n_without_margin,
+                "heads": [[str(head), *counts] for head, *counts in attribution.ranking()],
+            }
+            self.journal.put("attribution", found)
+        n = len(self.panels.discovery)
+        try:
+            heads = tuple(
+                HeadPrediction(head=Head.parse(name), n=n, rescued=int(rescued), damaged=int(damaged))
+                for name, rescued, damaged in found["heads"]
+            )
+            without = int(found["without margin"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunFolderError("the journal's attribution is damaged: start in a new folder") from error
+        self._progress.advance("all heads")
+        self._spent("attribution", began)
+        return Predictions(heads, without)
 
     def is_known(self, side: Side, heads: HeadSet) -> bool:
         """Whether a condition is measured on the whole panel."""
@@ -214,6 +254,9 @@ class SearchRun:
         n_examples = len(self.panels.side(side))
         self._known[side, heads] = ConditionRecord.from_json(found, heads, n_examples)
         return True
+
+    def _intact_answers(self) -> Outcomes:
+        return self._again or next(iter(self._engine("discovery").evaluate([INTACT])))
 
     def _engine(self, side: Side) -> Engine:
         if side not in self._engines:
