@@ -174,10 +174,11 @@ def _chat(tokenizer: Any, turn: str) -> str:
         raise InvalidInput(
             "the model's tokenizer has no chat template: use a completion style, or an instruction-tuned model"
         )
+    template = tokenizer.get_chat_template()  # the default one where there are several
     try:
         text: str = tokenizer.apply_chat_template(
             [{"role": "user", "content": turn}],
-            chat_template=_without_clock(tokenizer.get_chat_template()),
+            chat_template=_without_clock(template),
             tokenize=False,
             add_generation_prompt=True,
             enable_thinking=False,
@@ -192,7 +193,7 @@ def _chat(tokenizer: Any, turn: str) -> str:
         raise EvaluationError("the chat template opens a thinking block although thinking is switched off")
     # SmolLM3 states the mode in its system block and, without thinking, begins the answer with an empty block
     switched_off = "Reasoning Mode: /no_think" in text and text.endswith("<think>\n\n</think>\n")
-    if "Reasoning Mode:" in tokenizer.chat_template and not switched_off:
+    if "Reasoning Mode:" in template and not switched_off:
         raise EvaluationError("the chat template does not switch thinking off although it was asked to")
     return text
 

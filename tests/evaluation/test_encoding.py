@@ -14,39 +14,11 @@ from cel_lens.evaluation.encoding import ChoicePrompt, GenerationPrompt, encode_
 from cel_lens.models import lens_of
 from cel_lens.tasks import Choose, Example, Generate, Request
 from tests.evaluation.asks import Asks
+from tests.models.templates import LLAMA_LIKE, QWEN_LIKE, SMOLLM3_LIKE
 from tests.models.tiny import tiny_model, tiny_tokenizer
 
 BOS = 0
 
-# Written for these tests with the structure of the published templates.
-LLAMA_LIKE = (
-    "{{- bos_token }}"
-    "{%- if not date_string is defined %}{%- set date_string = strftime_now('%d %b %Y') %}{%- endif %}"
-    "{{- '<|start|>system<|end|>\\n\\nKnowledge: December 2023\\nToday Date: ' + date_string + '\\n\\n<|eot|>' }}"
-    "{%- for message in messages %}"
-    "{{- '<|start|>' + message['role'] + '<|end|>\\n\\n' + (message['content'] | trim) + '<|eot|>' }}"
-    "{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|start|>assistant<|end|>\\n\\n' }}{%- endif %}"
-)
-QWEN_LIKE = (
-    "{%- if messages[0]['role'] == 'system' %}{{- '<|im|>system\\n' + messages[0]['content'] + '<|/im|>\\n' }}"
-    "{%- else %}{{- '<|im|>system\\nYou are a default assistant.<|/im|>\\n' }}{%- endif %}"
-    "{%- for message in messages %}"
-    "{{- '<|im|>' + message['role'] + '\\n' + message['content'] + '<|/im|>\\n' }}"
-    "{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|im|>assistant\\n' }}{%- endif %}"
-)
-SMOL_LIKE = (
-    "{%- if enable_thinking is not defined %}{%- set enable_thinking = true %}{%- endif %}"
-    "{%- set mode = '/think' if enable_thinking else '/no_think' %}"
-    "{{- '<|im|>system\\n## Metadata\\n\\nToday Date: ' + strftime_now('%d %B %Y') + '\\nReasoning Mode: ' + mode }}"
-    "{{- '\\n\\n## Custom Instructions\\n\\nYou are an assistant.\\n\\n' }}"
-    "{%- for message in messages %}"
-    "{{- '<|im|>' + message['role'] + '\\n' + message['content'] + '<|/im|>\\n' }}"
-    "{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|im|>assistant\\n' }}"
-    "{%- if not enable_thinking %}{{- '<think>\\n\\n</think>\\n' }}{%- endif %}{%- endif %}"
-)
 ALWAYS_THINKS = "{{ messages[0]['content'] }}<|assistant|><think>\n"
 
 USER = "  2 plus 2?\nAnswer:  "
@@ -173,16 +145,8 @@ def test_prompts_are_never_cut() -> None:
 # Templates.
 
 
-def test_the_date_in_a_template_is_frozen() -> None:
-    found = render(templated(LLAMA_LIKE), Generate(prompt=USER, style="chat"))
-    assert found == (
-        "<|bos|><|start|>system<|end|>\n\nKnowledge: December 2023\nToday Date: 24 Sep 2026\n\n<|eot|>"
-        "<|start|>user<|end|>\n\n2 plus 2?\nAnswer:<|eot|><|start|>assistant<|end|>\n\n"
-    )
-
-
 def test_a_template_that_asks_for_the_time_gets_the_frozen_date() -> None:
-    asks_always = LLAMA_LIKE.replace("{%- if not date_string is defined %}", "{%- if true %}")
+    asks_always = LLAMA_LIKE.source.replace("{%- if date_string is not defined %}", "{%- if true %}")
     found = render(templated(asks_always), Generate(prompt=USER, style="chat"))
     assert "Today Date: 24 Sep 2026\n" in found
 
@@ -196,26 +160,11 @@ def test_a_date_that_cannot_be_frozen_is_refused() -> None:
 
 
 def test_a_template_among_several_is_the_default_one() -> None:
-    several = {"default": QWEN_LIKE, "tool_use": LLAMA_LIKE}
-    one, among = (render(templated(t), Generate(prompt=USER, style="chat")) for t in (QWEN_LIKE, several))
+    several = {"default": SMOLLM3_LIKE.source, "tool_use": LLAMA_LIKE.source}
+    one, among = (
+        render(templated(t), Generate(prompt=USER, style="chat")) for t in (several["default"], several)
+    )
     assert among == one
-
-
-def test_a_template_without_date_or_switch_is_rendered_as_it_is() -> None:
-    found = render(templated(QWEN_LIKE), Generate(prompt=USER, style="chat", prefill="[BEGIN]\n"))
-    assert found == (
-        "<|im|>system\nYou are a default assistant.<|/im|>\n"
-        f"<|im|>user\n{USER}<|/im|>\n<|im|>assistant\n[BEGIN]\n"
-    )
-
-
-def test_thinking_is_switched_off() -> None:
-    found = render(templated(SMOL_LIKE), Generate(prompt=USER, style="chat"))
-    assert found == (
-        "<|im|>system\n## Metadata\n\nToday Date: 24 September 2026\nReasoning Mode: /no_think\n\n"
-        "## Custom Instructions\n\nYou are an assistant.\n\n"
-        f"<|im|>user\n{USER}<|/im|>\n<|im|>assistant\n<think>\n\n</think>\n"
-    )
 
 
 def test_a_template_that_thinks_whatever_it_is_told_is_refused() -> None:
@@ -223,8 +172,15 @@ def test_a_template_that_thinks_whatever_it_is_told_is_refused() -> None:
         render(templated(ALWAYS_THINKS), Generate(prompt=USER, style="chat"))
 
 
+def test_a_template_among_several_that_does_not_heed_the_switch_is_refused() -> None:
+    heedless = SMOLLM3_LIKE.source.replace("if enable_thinking is defined else true", "if false else true")
+    for template in (heedless, {"default": heedless, "tool_use": QWEN_LIKE.source}):
+        with pytest.raises(EvaluationError, match="does not switch thinking off"):
+            render(templated(template), Generate(prompt=USER, style="chat"))
+
+
 def test_a_question_about_thinking_is_not_taken_for_a_thinking_block() -> None:
-    found = render(templated(QWEN_LIKE), Generate(prompt="What does <think> mean?", style="chat"))
+    found = render(templated(QWEN_LIKE.source), Generate(prompt="What does <think> mean?", style="chat"))
     assert "What does <think> mean?" in found
 
 
@@ -242,8 +198,8 @@ def test_a_template_that_refuses_the_turn_is_one_of_our_errors() -> None:
 
 
 def test_rendering_is_what_is_encoded() -> None:
-    model = copy.deepcopy(tiny_model("llama"))
-    model.tokenizer.chat_template = SMOL_LIKE
+    model = copy.deepcopy(tiny_model("llama", max_position_embeddings=512))
+    model.tokenizer.chat_template = SMOLLM3_LIKE.source
     seen = lens_of(model)
     for request in (
         Generate(prompt="1 + 1 =", prefill=" 2"),

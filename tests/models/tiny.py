@@ -20,6 +20,7 @@ import torch
 from cel_lens.models import load_model
 from cel_lens.models.backends import has_hooked, transformer_lens_name
 from cel_lens.models.quiet import quiet
+from tests.models.templates import ChatTemplate
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral", "phi3", "gpt2", "gpt_neox")
 """Families that ``HookedTransformer`` expresses; the bridge does too."""
@@ -125,15 +126,23 @@ _SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def tiny_tokenizer(*, add_bos: bool = False, pad: bool = False) -> Any:
-    """A byte-level tokenizer for ASCII text with 128 tokens; digits stay single."""
+def tiny_tokenizer(*, add_bos: bool = False, pad: bool = False, chat: ChatTemplate | None = None) -> Any:
+    """A byte-level tokenizer for ASCII text with 128 tokens; digits stay single.
+
+    Args:
+        add_bos: Whether it begins with BOS.
+        pad: Whether it has a padding token of its own.
+        chat: A template with special tokens of its own, in place of ``CHAT_TEMPLATE``.
+    """
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
     from tokenizers.decoders import ByteLevel as ByteLevelDecoder
     from transformers import PreTrainedTokenizerFast
 
     pairs = [tuple(merge.split(" ")) for merge in _MERGES]
     letters = [chr(code) for code in range(33, 127)] + ["Ġ", "Ċ"]
-    words = [BOS, EOS, UNK, *_ROLES, *letters, *(a + b for a, b in pairs)]
+    bos = BOS if chat is None else chat.bos
+    roles = _ROLES if chat is None else chat.marks
+    words = [bos or BOS, EOS, UNK, *roles, *letters, *(a + b for a, b in pairs)]
     words += [f"<|spare{index}|>" for index in range(128 - len(words))]
     vocabulary = {word: index for index, word in enumerate(words)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs, unk_token=UNK))
@@ -146,19 +155,20 @@ def tiny_tokenizer(*, add_bos: bool = False, pad: bool = False) -> Any:
     tokenizer.decoder = ByteLevelDecoder()
     if add_bos:
         tokenizer.post_processor = processors.TemplateProcessing(
-            single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, vocabulary[BOS])]
+            single=f"{bos} $A", pair=f"{bos} $A $B", special_tokens=[(bos, vocabulary[bos])]
         )
     extra = {"pad_token": "<|spare0|>"} if pad else {}
+    if bos is not None:
+        extra["bos_token"] = bos
     wrapped = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
-        bos_token=BOS,
         eos_token=EOS,
         unk_token=UNK,
-        additional_special_tokens=list(_ROLES),
+        additional_special_tokens=list(roles),
         clean_up_tokenization_spaces=False,
         **extra,
     )
-    wrapped.chat_template = CHAT_TEMPLATE
+    wrapped.chat_template = CHAT_TEMPLATE if chat is None else chat.source
     return wrapped
 
 
