@@ -14,7 +14,6 @@ from cel_lens.models.ablation import ablate
 from cel_lens.models.projections import projection_of
 from cel_lens.models.protocol import LensModel
 from cel_lens.models.quiet import quiet
-from cel_lens.models.steps import walk
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -146,6 +145,8 @@ def path_rows(subject: Subject, notes: list[str]) -> Iterator[ParityRow]:
         notes: Gets why the model cannot be run layer by layer, if so.
     """
     import torch
+
+    from cel_lens.models.steps import walk
 
     tokens, padded, batch, layered = subject.tokens, [], [], []
     reason = subject.lens.why_not_by_layer()
