@@ -17,7 +17,7 @@ def doctor(
         str, typer.Option(help="auto, hooked (HookedTransformer) or bridge (TransformerBridge).")
     ] = "auto",
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: Dtype = "auto",
 ) -> None:
     """Compare a model with transformers, intact and with heads removed; exit code 1 if anything differs."""
     from cel_lens.models import parity_report

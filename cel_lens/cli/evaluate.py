@@ -52,7 +52,7 @@ def evaluate(
     batch_size: BatchSize = 32,
     engine: Engine = "sweep",
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: Dtype = "auto",
 ) -> None:
     """Measure one head set against the intact model on the same examples."""
     from cel_lens.evaluation import evaluate_heads
@@ -92,7 +92,7 @@ def show_prompt(
     example: Annotated[str | None, typer.Option(help="Id of the example.")] = None,
     index: Annotated[int, typer.Option(help="Position of the example among the task's, from 0.")] = 0,
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: Dtype = "auto",
 ) -> None:
     """Print the exact text that a model is given for one example, and how many tokens it is."""
     from cel_lens.evaluation.prompts import show

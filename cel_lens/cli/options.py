@@ -41,7 +41,9 @@ Engine = Annotated[
     str, typer.Option(help="sweep (shares work) or reference (one condition at a time); same answers.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
-Dtype = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
+Dtype = Annotated[
+    str, typer.Option(help="auto (bfloat16 on cuda, else float32), float32, bfloat16 or float16.")
+]
 DiscoveryCount = Annotated[int, typer.Option("--discovery", help="Examples on which heads are chosen.")]
 HeldoutCount = Annotated[int, typer.Option("--heldout", help="Examples on which the choice is measured.")]
 

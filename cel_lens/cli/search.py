@@ -59,7 +59,7 @@ def search(
     batch_size: BatchSize = 32,
     engine: Engine = "sweep",
     device: Device = "auto",
-    dtype: Dtype = "float32",
+    dtype: Dtype = "auto",
 ) -> None:
     """Search for beneficial heads and measure them on held-out examples."""
     from cel_lens.heads import parse_layers

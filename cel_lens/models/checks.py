@@ -63,7 +63,7 @@ def check_model(model: Any, name: str) -> None:
     Raises:
         InvalidInput: If it is no model at all.
         UnsupportedModel: If it is another class, lacks ``hook_z``, is not causal, has weights that are not
-            in memory, or has its value biases folded.
+            in memory or lie on several devices, or has its value biases folded.
         ModelLoadError: If a weight is NaN or infinite.
     """
     check_structure(model, name)
@@ -120,13 +120,20 @@ def _check_bridge(model: Any, name: str) -> None:
 
 
 def check_in_memory(tensors: Iterable[tuple[str, torch.Tensor]], name: str) -> None:
-    """Refuse weights on the meta device: they were offloaded to disk or never loaded."""
+    """Refuse weights on the meta device (offloaded to disk, or never loaded), or spread over several devices."""
+    places: dict[str, str] = {}
     for key, tensor in tensors:
+        places.setdefault(str(tensor.device), key)
         if tensor.device.type == "meta":
             raise UnsupportedModel(
                 f"weight {key!r} of {name!r} is not in memory (offloaded, or on the meta device): load the "
                 f"model whole, on a device where it fits"
             )
+    if len(places) > 1:
+        spread = ", ".join(f"{key!r} on {place}" for place, key in places.items())
+        raise UnsupportedModel(
+            f"the weights of {name!r} lie on several devices ({spread}): load the model whole, without device_map"
+        )
 
 
 def check_finite(tensors: Iterable[tuple[str, torch.Tensor]], name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cel_lens.errors import InvalidInput, ModelLoadError, UnsupportedModel
@@ -23,6 +24,7 @@ from cel_lens.models.facts import remember, tokenizer_eos
 from cel_lens.models.hub import fetch, reachable
 from cel_lens.models.protocol import Backend
 from cel_lens.models.quiet import quiet
+from cel_lens.models.size import check_memory
 from cel_lens.models.sources import ModelSource, resolve_source
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ _DTYPES = ("float32", "bfloat16", "float16", "float64")
 def load_model(
     source: Any,
     *,
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype = "auto",
     device: str | torch.device = "auto",
     backend: Literal["auto"] | Backend = "auto",
     local_files_only: bool = False,
@@ -53,7 +55,8 @@ def load_model(
             ``.gguf`` file, a name that TransformerLens knows, another ``owner/name`` on Hugging Face, or a
             ``HookedTransformer`` or ``TransformerBridge``, which is checked and returned as it is (the other
             arguments then have no effect).
-        dtype: ``"float32"``, ``"bfloat16"``, ``"float16"`` or a ``torch.dtype``.
+        dtype: ``"auto"`` is bfloat16 on a CUDA device that has it, else float32; or ``"float32"``,
+            ``"bfloat16"``, ``"float16"`` or a ``torch.dtype``.
         device: ``"auto"`` takes cuda, then mps, then cpu; or the name of a device.
         backend: ``"hooked"`` gives a ``HookedTransformer``; ``"bridge"`` gives a ``TransformerBridge``, which
             knows more architectures and wraps the transformers model itself; ``"auto"`` takes the first
@@ -65,7 +68,7 @@ def load_model(
 
     Raises:
         InvalidInput: If an argument has no meaning.
-        ModelLoadError: If the model is unknown, missing, out of reach or damaged.
+        ModelLoadError: If the model is unknown, missing, out of reach or damaged, or does not fit into memory.
         UnsupportedModel: If TransformerLens cannot express it exactly, or its value biases are folded.
     """
     if backend not in ("auto", *get_args(Backend)):
@@ -73,11 +76,14 @@ def load_model(
     if not isinstance(source, (str, os.PathLike)):
         check_model(source, _object_name(source))
         return source
-    torch_dtype = _parse_dtype(dtype)
     torch_device = _parse_device(device)
+    torch_dtype = _parse_dtype(dtype, torch_device)
     found = resolve_source(source)
     if found.listed and str(found.repo).startswith(RESEARCH_OWNERS):
         return _load_research(found, torch_dtype, torch_device, backend, local_files_only=local_files_only)
+    if found.kind == "hub":
+        found = replace(found, path=fetch(found, local_files_only=local_files_only))
+    check_memory(found, torch_dtype, torch_device, hooked=backend != "bridge" and has_hooked())
     checkpoint = read_checkpoint(found, torch_dtype, local_files_only=local_files_only)
     check_finite(checkpoint.hf_model.named_parameters(), found.name)
     model, reason = _convert(checkpoint, found, torch_dtype, backend)
@@ -169,7 +175,7 @@ def read_checkpoint(source: ModelSource, dtype: torch.dtype, *, local_files_only
     if source.kind == "embedded":
         return read_embedded(dtype)
     if source.kind == "hub":
-        folder = fetch(source, local_files_only=local_files_only)
+        folder = source.path or fetch(source, local_files_only=local_files_only)
         return read_folder(folder, source.name, dtype, pickles=source.listed)
     assert source.path is not None
     if source.kind == "gguf":
@@ -181,15 +187,18 @@ def _object_name(model: object) -> str:
     return str(getattr(getattr(model, "cfg", None), "model_name", None) or "the given model")
 
 
-def _parse_dtype(dtype: str | torch.dtype) -> torch.dtype:
+def _parse_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
     import torch
 
+    if isinstance(dtype, str) and dtype == "auto":
+        half = device.type == "cuda" and torch.cuda.is_bf16_supported()
+        return torch.bfloat16 if half else torch.float32
     named: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _DTYPES}
     if isinstance(dtype, str) and dtype in named:
         return named[dtype]
     if isinstance(dtype, torch.dtype) and dtype in named.values():
         return dtype
-    raise InvalidInput(f"dtype {dtype!s} cannot be used: choose one of {', '.join(_DTYPES[:3])}")
+    raise InvalidInput(f"dtype {dtype!s} cannot be used: choose one of auto, {', '.join(_DTYPES[:3])}")
 
 
 def _parse_device(device: str | torch.device) -> torch.device:

@@ -93,7 +93,7 @@ def parity_report(
     layers: Iterable[int] | None = None,
     n_tokens: int = _N_TOKENS,
     backend: Literal["auto"] | Backend = "auto",
-    dtype: str | torch.dtype = "float32",
+    dtype: str | torch.dtype = "auto",
     device: str | torch.device = "auto",
 ) -> ParityReport:
     """Compare a model with transformers, and every way of running it with the plainest one.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import psutil
 import torch
 
 from cel_lens.errors import InvalidInput
 from cel_lens.models.protocol import LensModel
+from cel_lens.models.size import free_memory
 
 __all__ = ["Budget"]
 
@@ -41,7 +41,7 @@ class Budget:
         Raises:
             InvalidInput: If not even one short row fits.
         """
-        available = int(0.6 * _free(lens.device)) if memory is None else memory
+        available = int(0.6 * free_memory(lens.device)) if memory is None else memory
         size = torch.empty(0, dtype=lens.dtype).element_size()
         keys_values = 2 * lens.n_key_value_heads * lens.d_head * size * lens.n_layers
         kept = lens.d_model * size + (keys_values if keeps_below else 0)
@@ -53,9 +53,3 @@ class Budget:
         if budget.chunk_tokens < 64:
             raise InvalidInput(f"a memory budget of {available:,} bytes is too small for this model")
         return budget
-
-
-def _free(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return int(psutil.virtual_memory().available)
