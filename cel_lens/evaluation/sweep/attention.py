@@ -8,12 +8,16 @@ Gimelshein, "Online normalizer calculation for softmax", 2018).
 
 from __future__ import annotations
 
+from math import e, log2
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 __all__ = ["KeysValues", "attend"]
+
+_BITS = log2(e)
+"""``exp`` is taken as a power of 2: where the result is nearly nothing, a processor's own ``exp`` is slow."""
 
 
 class KeysValues(NamedTuple):
@@ -71,10 +75,10 @@ def _share(q: Tensor, part: KeysValues, divisor: float, *, causal: bool) -> _Sha
     owners, keys, n_key_value_heads, _ = part.k.shape
     each, group = rows // owners, n_heads // n_key_value_heads
     grouped = q.view(owners, each, pos, n_key_value_heads, group, d_head).permute(0, 3, 1, 2, 4, 5)
-    queries = grouped.reshape(owners * n_key_value_heads, each * pos * group, d_head).float()
+    queries = grouped.reshape(owners * n_key_value_heads, each * pos * group, d_head).float() / divisor
     k = part.k.permute(0, 2, 3, 1).reshape(owners * n_key_value_heads, d_head, keys).float()
     v = part.v.permute(0, 2, 1, 3).reshape(owners * n_key_value_heads, keys, d_head).float()
-    scores = torch.bmm(queries, k).div_(divisor)
+    scores = torch.bmm(queries, k)
     if causal:
         hidden = torch.ones(pos, keys, dtype=torch.bool, device=q.device).triu_(1)
         scores.view(-1, pos, group, keys).masked_fill_(hidden[:, None], -torch.inf)
@@ -82,7 +86,7 @@ def _share(q: Tensor, part: KeysValues, divisor: float, *, causal: bool) -> _Sha
         beyond = torch.arange(keys, device=q.device) >= part.lengths[:, None]
         scores.view(owners, -1, keys).masked_fill_(beyond[:, None], -torch.inf)
     top = scores.amax(dim=-1, keepdim=True)
-    weights = scores.sub_(top).exp_()
+    weights = scores.sub_(top).mul_(_BITS).exp2_()
 
     def by_row(tensor: Tensor) -> Tensor:
         shaped = tensor.view(owners, n_key_value_heads, each, pos, group, -1)

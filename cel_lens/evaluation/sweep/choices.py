@@ -39,9 +39,9 @@ def score_chunk(
     """
     rows, residual = intact.body(place)
     ends = intact.endings(place)
-    body = climb(machine, group, rows, residual, before, record=ends is not None)
-    top = body.residual.view(len(group.head_sets), len(chunk.items), *body.residual.shape[1:])
-    first = _first_tokens(machine, group, chunk, top)
+    last = torch.tensor(chunk.prompt_lengths, device=residual.device)[:, None] - 1
+    body = climb(machine, group, rows, residual, before, record=ends is not None, read=last)
+    first = _first_tokens(machine, group, chunk, body.residual[:, 0])
     rest: Read | None = None
     if ends is not None:
         shared = Shared(layers=body.seen, lengths=rows.lengths)
@@ -51,9 +51,7 @@ def score_chunk(
 
 
 def _first_tokens(machine: Machine, group: Group, chunk: Chunk, top: Tensor) -> Read:
-    """The first token of every choice, read at the last token of the context: ``[state * item, choice]``."""
-    last = torch.tensor(chunk.prompt_lengths, device=top.device) - 1
-    items = torch.arange(len(chunk.items), device=top.device)
+    """The first token of every choice, from the last of the context, ``[state * item, d_model]``: ``[..., choice]``."""
     targets = torch.zeros(len(chunk.items), chunk.n_choices, dtype=torch.long)
     for place, item in enumerate(chunk.items):
         for choice, continuation in enumerate(choice_prompt(item).continuation_ids):
@@ -64,7 +62,7 @@ def _first_tokens(machine: Machine, group: Group, chunk: Chunk, top: Tensor) -> 
         state, item = divmod(where, len(chunk.items))
         return f"{group.head_sets[state].label} on {chunk.items[item].example.id}"
 
-    return read_targets(machine, top[:, items, last].flatten(0, 1), wanted, blame)
+    return read_targets(machine, top, wanted, blame)
 
 
 def _further_tokens(machine: Machine, group: Group, chunk: Chunk, ending: Climb) -> Read:

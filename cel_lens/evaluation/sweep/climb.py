@@ -22,7 +22,8 @@ class Counter:
     """Work done, without a clock.
 
     Attributes:
-        layer_tokens: Tokens times layers they were run through, padding included.
+        layer_tokens: Tokens times layers they were run through, padding included; in the last layer the
+            positions that are read.
         unembedded: Positions at which logits were computed.
     """
 
@@ -71,7 +72,7 @@ class Climb:
     """What a climb leaves behind.
 
     Attributes:
-        residual: After the last layer, ``[states * rows, pos, d_model]``.
+        residual: After the last layer at the positions that are read, ``[states * rows, read, d_model]``.
         seen: Keys and values of every layer, where they were asked for.
     """
 
@@ -87,6 +88,7 @@ def climb(
     before: list[Shared],
     *,
     record: bool,
+    read: Tensor | None = None,
 ) -> Climb:
     """Run rows from a group's first layer to the top, ablating and parting on the way.
 
@@ -97,11 +99,21 @@ def climb(
         residual: The intact residual stream before the group's first layer, ``[rows, pos, d_model]``.
         before: What the rows see in front of themselves, outermost first.
         record: Whether to keep keys and values of every layer.
+        read: Positions of each row that matter after the last layer, ``[rows, read]``; ``None``: all.
     """
+    last = machine.layers.n_layers - 1
     found = Climb(residual=residual)
     for layer in range(group.layer, machine.layers.n_layers):
         shared = [part.at(layer) for part in before]
-        found.residual, own = step(machine, layer, rows, found.residual, shared, fork=group.forks.get(layer))
+        found.residual, own = step(
+            machine,
+            layer,
+            rows,
+            found.residual,
+            shared,
+            fork=group.forks.get(layer),
+            read=read if layer == last else None,
+        )
         if record:
             found.seen[layer] = own
     return found
@@ -115,6 +127,7 @@ def step(
     shared: list[KeysValues],
     *,
     fork: Fork | None,
+    read: Tensor | None = None,
 ) -> tuple[Tensor, KeysValues]:
     """Run rows of several states through one layer.
 
@@ -125,9 +138,10 @@ def step(
         residual: Before the layer, ``[states * rows, pos, d_model]``.
         shared: What the rows see in front of themselves in this layer.
         fork: How states part in this layer.
+        read: Positions of each row that are needed after the layer, ``[rows, read]``; ``None``: all.
 
     Returns:
-        The residual stream after the layer, and the rows' keys and values in it.
+        The residual stream after the layer at these positions, and the keys and values of all.
     """
     layers = machine.layers
     n_rows, width = rows.tokens.shape
@@ -143,7 +157,13 @@ def step(
         z = z.view(n_states, n_rows, width, *z.shape[2:])[sources] * keep[:, None, None, :, None]
         z = z.flatten(0, 1)
         residual = residual.view(n_states, n_rows, width, -1)[sources].flatten(0, 1)
-    machine.counter.layer_tokens += residual.shape[0] * width
+    if read is not None:
+        at = torch.arange(z.shape[0], device=z.device)[:, None]
+        chosen = read.repeat(z.shape[0] // n_rows, 1)
+        z, residual = z[at, chosen], residual[at, chosen]
+    machine.counter.layer_tokens += residual.shape[0] * residual.shape[1]
+    if not residual.numel():
+        return residual, own
     return layers.finish(layer, residual, z), own
 
 

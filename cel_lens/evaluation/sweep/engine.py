@@ -138,7 +138,8 @@ class SweepEngine:
         before: list[Shared] = []
         prefix = intact.prefix()
         if prefix is not None:
-            seen = climb(self._machine, group, prefix[0], prefix[1], [], record=True).seen
+            nothing = prefix[0].tokens[:, :0]  # only its keys and values are used
+            seen = climb(self._machine, group, *prefix, [], record=True, read=nothing).seen
             before = [Shared(layers=seen)]
         if self._generates:
             writer = Writer(self._machine, group, intact, before)

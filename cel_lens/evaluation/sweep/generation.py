@@ -50,7 +50,10 @@ class Writer:
             chunk: The examples with their intact answers, or without any to find them.
         """
         rows, residual = self._intact.body(place)
-        body = climb(self._machine, self._group, rows, residual, self._before, record=True)
+        drafted = torch.arange(max(1, *map(len, chunk.drafts)), device=residual.device)
+        starts = torch.tensor(chunk.prompt_lengths, device=residual.device)[:, None] - 1
+        read = (starts + drafted).clamp(max=rows.tokens.shape[1] - 1)
+        body = climb(self._machine, self._group, rows, residual, self._before, record=True, read=read)
         answers = [
             OpenRow(state=state, place=at, item=item, seen=chunk.prompt_lengths[at])
             for state in range(len(self._group.head_sets))
@@ -83,8 +86,8 @@ class Writer:
         while agreeing:
             states = torch.tensor([row.state for row in agreeing], device=top.device)
             places = torch.tensor([row.place for row in agreeing], device=top.device)
-            last = torch.tensor([row.seen - 1 for row in agreeing], device=top.device)
-            tokens = argmax(self._machine, top[states, places, last], blame(self._group, agreeing))
+            steps = torch.tensor([len(row.written) for row in agreeing], device=top.device)
+            tokens = argmax(self._machine, top[states, places, steps], blame(self._group, agreeing))
             still = []
             for row, token in zip(agreeing, tokens.tolist(), strict=True):
                 step = len(row.written)
